@@ -97,6 +97,10 @@ class _ErrorReasonEnumTypeWrapper(enum_type_wrapper._EnumTypeWrapper[_ErrorReaso
     """UNAVAILABLE. The index cannot be reached."""
     ERROR_REASON_SHUTTING_DOWN: _ErrorReason.ValueType  # 65
     """UNAVAILABLE. The service is shutting down; another replica will answer."""
+    ERROR_REASON_HOLDER_LOST: _ErrorReason.ValueType  # 66
+    """UNAVAILABLE, in the RunError of a run alone. Its holder stopped renewing the lease: it crashed, or was
+    cut off. Keys: none.
+    """
     ERROR_REASON_MODEL_REFUSED: _ErrorReason.ValueType  # 70
     """FAILED_PRECONDITION. The model's provider refused: key, quota, or content. Keys: provider_status."""
     ERROR_REASON_MODEL_MALFORMED: _ErrorReason.ValueType  # 71
@@ -188,6 +192,10 @@ ERROR_REASON_KNOWLEDGE_UNAVAILABLE: ErrorReason.ValueType  # 64
 """UNAVAILABLE. The index cannot be reached."""
 ERROR_REASON_SHUTTING_DOWN: ErrorReason.ValueType  # 65
 """UNAVAILABLE. The service is shutting down; another replica will answer."""
+ERROR_REASON_HOLDER_LOST: ErrorReason.ValueType  # 66
+"""UNAVAILABLE, in the RunError of a run alone. Its holder stopped renewing the lease: it crashed, or was
+cut off. Keys: none.
+"""
 ERROR_REASON_MODEL_REFUSED: ErrorReason.ValueType  # 70
 """FAILED_PRECONDITION. The model's provider refused: key, quota, or content. Keys: provider_status."""
 ERROR_REASON_MODEL_MALFORMED: ErrorReason.ValueType  # 71
