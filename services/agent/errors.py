@@ -1,0 +1,76 @@
+"""What a turn of the agent, or a call about its documents, can end with."""
+
+from services.runtime.errors import Kind, ServiceError
+
+
+class DocumentUnreadable(ServiceError):
+    """The document cannot be read as what its name says."""
+
+    kind = Kind.INVALID_ARGUMENT
+    reason = "DOCUMENT_UNREADABLE"
+
+    def __init__(self, filename: str, why: str):
+        super().__init__(f"the document cannot be read: {why}", metadata={"filename": filename})
+
+
+class DocumentNotFound(ServiceError):
+    kind = Kind.NOT_FOUND
+    reason = "DOCUMENT_NOT_FOUND"
+
+    def __init__(self, *, collection: str, filename: str):
+        super().__init__("no such document", metadata={"collection": collection, "filename": filename})
+
+
+class CollectionNotFound(ServiceError):
+    kind = Kind.NOT_FOUND
+    reason = "COLLECTION_NOT_FOUND"
+
+    def __init__(self, collection: str):
+        super().__init__("no such collection", metadata={"collection": collection})
+
+
+class EncoderMismatch(ServiceError):
+    """The collection was embedded by another encoder; its documents must be ingested anew for this one."""
+
+    kind = Kind.FAILED_PRECONDITION
+    reason = "ENCODER_MISMATCH"
+
+    def __init__(self, *, collection: str, encoder: str, configured_encoder: str):
+        super().__init__(
+            "the collection was embedded by another encoder",
+            metadata={"collection": collection, "encoder": encoder, "configured_encoder": configured_encoder},
+        )
+
+
+class KnowledgeUnavailable(ServiceError):
+    kind = Kind.UNAVAILABLE
+    reason = "KNOWLEDGE_UNAVAILABLE"
+
+    def __init__(self) -> None:
+        super().__init__("the knowledge index cannot be reached")
+
+
+class StorageUnavailable(ServiceError):
+    kind = Kind.UNAVAILABLE
+    reason = "STORAGE_UNAVAILABLE"
+
+    def __init__(self) -> None:
+        super().__init__("the storage service cannot be reached")
+
+
+class ModelMalformed(ServiceError):
+    """The model's answer was not of the form asked for, again after a retry."""
+
+    kind = Kind.INTERNAL
+    reason = "MODEL_MALFORMED"
+
+    def __init__(self) -> None:
+        super().__init__("the model's answer was not of the form asked for")
+
+
+class AgentStepLimit(ServiceError):
+    kind = Kind.INTERNAL
+    reason = "AGENT_STEP_LIMIT"
+
+    def __init__(self) -> None:
+        super().__init__("the agent passed its step limit")
