@@ -7,7 +7,6 @@ A service's own errors derive from ServiceError; one interceptor turns them into
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import ClassVar
 
 
 class Kind(Enum):
@@ -35,8 +34,8 @@ class ServiceError(Exception):
     holds the keys that error_reason.proto names for the reason.
     """
 
-    kind: ClassVar[Kind]
-    reason: ClassVar[str]
+    kind: Kind
+    reason: str
 
     def __init__(self, text: str, *, metadata: dict[str, str] | None = None, retry_after_s: float | None = None):
         super().__init__(text)
