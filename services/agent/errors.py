@@ -58,6 +58,35 @@ class StorageUnavailable(ServiceError):
         super().__init__("the storage service cannot be reached")
 
 
+class StorageRefused(ServiceError):
+    """Storage said no, in its own words: the caller is told the same kind, reason and metadata."""
+
+    def __init__(
+        self, text: str, *, kind: Kind, reason: str, metadata: dict[str, str], retry_after_s: float | None
+    ) -> None:
+        super().__init__(text, metadata=metadata, retry_after_s=retry_after_s)
+        self.kind = kind
+        self.reason = reason
+
+
+class LeaseLost(ServiceError):
+    """The turn's session is another run's by now; what this one still had to store is refused."""
+
+    kind = Kind.ABORTED
+    reason = "LEASE_LOST"
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__("the run's lease is another's by now", metadata={"run_id": run_id})
+
+
+class SessionDeleted(ServiceError):
+    kind = Kind.ABORTED
+    reason = "SESSION_DELETED"
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__("the session was deleted while the run was under way", metadata={"session_id": session_id})
+
+
 class ModelMalformed(ServiceError):
     """The model's answer was not of the form asked for, again after a retry."""
 

@@ -239,6 +239,19 @@ class PendingHitlState(StrictSchema):
     resume_state: HitlResumeState | None = None
 
 
+class HitlTask(PendingHitlState):
+    """A question put to the user with its whole fate, as stored."""
+
+    user_id: str = ""
+    session_id: str = ""
+    run_id: str = ""
+    retrieval_status: RetrievalStatus | None = None
+    expire_time: datetime | None = None
+    resolve_time: datetime | None = None
+    answer: str = ""
+    answered_by_run_id: str = ""
+
+
 _EVIDENCE_FIELDS = (
     "retrieved_chunks",
     "initial_retrieved_chunks",
@@ -289,7 +302,7 @@ def _normalize_trace_fields(schema: type[RagTraceFields], trace: object) -> dict
     for name in _EVIDENCE_FIELDS:
         if name in fields:
             fields[name] = _normalize_chunks(fields[name])
-    if "timings" in fields:
+    if isinstance(fields.get("timings"), list | tuple):
         fields["timings"] = [_declared(StageTiming, timing) for timing in fields["timings"]]
     return fields
 
@@ -308,7 +321,8 @@ def normalize_rag_trace(trace: object) -> RagTrace:
     Raises pydantic.ValidationError where a declared field holds what it may not.
     """
     fields = _normalize_trace_fields(RagTrace, trace)
-    fields["sub_traces"] = [normalize_rag_sub_trace(sub_trace) for sub_trace in fields.get("sub_traces", ())]
+    if isinstance(fields.get("sub_traces"), list | tuple):
+        fields["sub_traces"] = [normalize_rag_sub_trace(sub_trace) for sub_trace in fields["sub_traces"]]
     return RagTrace.model_validate(fields)
 
 
@@ -324,6 +338,7 @@ __all__ = [
     "HitlKind",
     "HitlResumeState",
     "HitlState",
+    "HitlTask",
     "HitlTrace",
     "PendingHitlState",
     "QueryRewrite",
