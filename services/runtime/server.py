@@ -80,7 +80,7 @@ class ServerOptions:
             ("grpc.max_send_message_length", self.max_message_bytes),
             ("grpc.max_concurrent_streams", self.max_concurrent_streams),
             # Callers may ping every 10 s, with a call under way or none; half of that allows for jitter.
-            ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+            ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
             ("grpc.keepalive_permit_without_calls", 1),
             # A caller that has silently gone is noticed within 40 s, and its calls are cancelled. The keepalive
             # timeout alone does not notice a frozen peer.

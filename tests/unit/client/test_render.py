@@ -1,0 +1,118 @@
+import io
+
+import pytest
+from rich.console import Console
+
+from askback.agent.v1 import chat_pb2
+from askback.cli.citations import cited
+from askback.cli.conversation import picked
+from askback.cli.printable import printable
+from askback.cli.render import TurnRenderer
+from askback.cli.wrapping import WrappedText
+from askback.rag.v1 import trace_pb2
+from askback.storage.v1 import run_pb2
+
+
+def plain() -> tuple[Console, io.StringIO]:
+    out = io.StringIO()
+    return Console(file=out, force_terminal=False, width=80), out
+
+
+def content(text: str) -> chat_pb2.ChatEvent:
+    return chat_pb2.ChatEvent(content=chat_pb2.ContentDelta(text=text))
+
+
+def finished(status: run_pb2.RunStatus.ValueType) -> chat_pb2.ChatEvent:
+    return chat_pb2.ChatEvent(finished=chat_pb2.RunFinished(status=status))
+
+
+def test_what_was_seen_of_a_turn_can_be_read_afterwards() -> None:
+    console, _ = plain()
+    renderer = TurnRenderer(console)
+    renderer.event(chat_pb2.ChatEvent(run_id="r", started=chat_pb2.RunStarted(session_id="s")))
+    renderer.event(content("two "))
+    renderer.event(content("years"))
+    renderer.event(chat_pb2.ChatEvent(rag_trace=trace_pb2.RagTrace(query="q")))
+    renderer.event(finished(run_pb2.RUN_STATUS_COMPLETED))
+    assert (renderer.run_id, renderer.session_id, renderer.text) == ("r", "s", "two years")
+    assert renderer.trace is not None and renderer.trace.query == "q"
+    assert renderer.finished is not None and renderer.task is None
+
+
+def test_an_event_of_a_kind_that_is_not_known_is_passed_over() -> None:
+    console, out = plain()
+    renderer = TurnRenderer(console)
+    renderer.event(chat_pb2.ChatEvent.FromString(b"\xa2\x06\x00"))
+    renderer.event(chat_pb2.ChatEvent(heartbeat=chat_pb2.Heartbeat()))
+    assert out.getvalue() == ""
+
+
+def test_compacted_events_put_their_text_in_the_place_of_what_was_joined() -> None:
+    console, _ = plain()
+    renderer = TurnRenderer(console)
+    renderer.event(content("lost"))
+    renderer.event(chat_pb2.ChatEvent(compacted=chat_pb2.EventsCompacted(through_sequence=9, reply_text="kept ")))
+    renderer.event(content("text"))
+    assert renderer.text == "kept text"
+
+
+@pytest.mark.parametrize(
+    ("status", "said"), [(run_pb2.RUN_STATUS_CANCELLED, "stopped"), (run_pb2.RUN_STATUS_FAILED, "cut short")]
+)
+def test_a_turn_that_ends_early_says_that_its_text_is_kept(status: run_pb2.RunStatus.ValueType, said: str) -> None:
+    console, out = plain()
+    renderer = TurnRenderer(console)
+    renderer.event(content("two ye"))
+    renderer.event(finished(status))
+    assert out.getvalue().splitlines()[-1].startswith(said)
+
+
+def test_steps_after_text_begin_on_a_line_of_their_own() -> None:
+    console, out = plain()
+    renderer = TurnRenderer(console)
+    renderer.event(content("Let me look."))
+    renderer.event(chat_pb2.ChatEvent(rag_step=chat_pb2.RagStep(icon="🔎", label="Searching", elapsed_ms=5)))
+    assert out.getvalue().splitlines() == ["", "Let me look.", "      5 ms  🔎 Searching"]
+
+
+def test_a_terminal_shows_each_step_once_the_tree_is_done() -> None:
+    out = io.StringIO()
+    renderer = TurnRenderer(Console(file=out, force_terminal=True, width=80, height=50, color_system=None))
+    for number in range(1, 4):
+        step = chat_pb2.RagStep(icon="🔎", label=f"Step {number}", elapsed_ms=number, group="1", group_label="How?")
+        renderer.event(chat_pb2.ChatEvent(rag_step=step))
+    renderer.event(finished(run_pb2.RUN_STATUS_COMPLETED))
+    last_frame = out.getvalue().rpartition("\x1b[1A")[2]
+    assert [last_frame.count(f"Step {number}") for number in range(1, 4)] == [1, 1, 1]
+
+
+def test_text_of_others_cannot_steer_the_terminal() -> None:
+    assert printable("a\x1b[31mb\x1b]0;title\x07c\r\x9bd\n\te") == "ab]0;titlecd\n\te"
+    joiners = "👩‍👩‍👧 می‌خواهم"
+    assert printable(joiners) == joiners
+
+
+def test_only_what_the_text_cites_is_listed_once_and_in_order() -> None:
+    chunks = [trace_pb2.RetrievedChunk(filename=f"{number}.md") for number in range(1, 5)]
+    found = cited("So it is [3][1], and [1, 4]; not [9], [0] or [x].", chunks)
+    assert [(number, chunk.filename) for number, chunk in found] == [(1, "1.md"), (3, "3.md"), (4, "4.md")]
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"), [("2", "B"), (" 1 ", "A"), ("3", "3"), ("0", "0"), ("the old one", "the old one"), ("²", "²")]
+)
+def test_a_number_picks_an_option_and_other_words_are_the_answer(words: str, answer: str) -> None:
+    assert picked(words, ["A", "B"]) == answer
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000])
+def test_text_is_wrapped_the_same_however_it_is_cut(size: int) -> None:
+    text = "The warranty of the Atlas line is two years [1].\n\n    code stays\n保修期自交付之日起计算，为期两年。"
+    written: list[str] = []
+    wrapped = WrappedText(written.append, width=20)
+    for start in range(0, len(text), size):
+        wrapped.feed(text[start : start + size])
+    wrapped.finish()
+    assert "".join(written) == (
+        "The warranty of the\nAtlas line is two\nyears [1].\n\n    code stays\n保修期自交付之日起计\n算，为期两年。\n"
+    )
