@@ -17,12 +17,8 @@ from services.agent.knowledge.index.base import IndexUnusable
 from services.agent.knowledge.knowledge_base import KnowledgeBase, open_knowledge
 from services.agent.knowledge.retrieve import RetrievalSettings
 from services.agent.models import session_title
-from services.agent.models.extractive import (
-    ExtractiveChatModel,
-    ExtractiveGradeModel,
-    ExtractiveQuestionModel,
-    load_dictionary,
-)
+from services.agent.models.extractive import load_dictionary
+from services.agent.models.roles import Models, built_in_models
 from services.agent.rag.graph import build_rag_graph
 from services.agent.rpc.agent_service import AgentServicer
 from services.agent.rpc.knowledge_service import KnowledgeServicer
@@ -44,13 +40,14 @@ _INDEX_WAIT_S = 30.0
 
 
 @asynccontextmanager
-async def agent_server(settings: AgentSettings) -> AsyncIterator[RunningServer]:
+async def agent_server(settings: AgentSettings, *, models: Models | None = None) -> AsyncIterator[RunningServer]:
     """Opens the documents' index and serves until left; raises StartupError where it cannot."""
+    models = models or built_in_models()
     async with AsyncExitStack() as stack:
         knowledge = await stack.enter_async_context(_opened_knowledge(settings))
         storage = await stack.enter_async_context(StorageClient(settings.storage_address))
         await asyncio.gather(knowledge.warm(), asyncio.to_thread(load_dictionary))
-        graph = build_rag_graph(knowledge.search, ExtractiveQuestionModel(), ExtractiveGradeModel())
+        graph = build_rag_graph(knowledge.search, models.question, models.grade)
         runner = TurnRunner(
             conversation=StoredConversation(
                 storage,
@@ -58,7 +55,7 @@ async def agent_server(settings: AgentSettings) -> AsyncIterator[RunningServer]:
                 context_messages=settings.context_messages,
                 hitl_expire_s=settings.hitl_expire_s,
             ),
-            agent=AnsweringAgent(model=ExtractiveChatModel(), graph=graph),
+            agent=AnsweringAgent(model=models.answering, graph=graph),
             title=session_title,
             turn_limit_s=settings.turn_limit_s,
         )
