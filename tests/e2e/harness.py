@@ -1,7 +1,8 @@
 """What the tests of the whole system share."""
 
+import asyncio
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,3 +70,13 @@ def plain(text: str) -> str:
 
 async def chat(agent: AgentClient, **request: Any) -> list[chat_pb2.ChatEvent]:
     return [event async for event in agent.stream_chat(**request)]
+
+
+async def until(holds: Callable[[], bool | Awaitable[bool]], *, within_s: float = 10) -> None:
+    """Looks again and again until it holds; raises TimeoutError where it does not come to."""
+    async with asyncio.timeout(within_s):
+        while True:
+            held = holds()
+            if held if isinstance(held, bool) else await held:
+                return
+            await asyncio.sleep(0.01)
