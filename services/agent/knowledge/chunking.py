@@ -20,6 +20,7 @@ CHUNK_RECIPE: Final = "1"
 
 HEADING_SEPARATOR: Final = " › "
 _OVERLAP_SHARE: Final = 8
+_MAX_HEADING_DEPTH: Final = 6
 _WINDOWS: Final = {1: 2400, 2: 1600, 3: 800}
 
 
@@ -54,33 +55,58 @@ def chunk_document(blocks: Sequence[Block]) -> list[Chunk]:
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
-    """A sentence, or a heading; `path` is the headings it stands under, its own included."""
+    """A sentence, or a heading; `path` is the headings it stands under.
+
+    A heading's own is in its path where it opens a section, which a heading without any text below does not.
+    """
 
     text: str
     path: tuple[str, ...]
     page_number: str
     is_heading: bool = False
+    opens_section: bool = False
 
 
 def _units_of(blocks: Sequence[Block]) -> list[_Unit]:
     units: list[_Unit] = []
     open_headings: list[tuple[int, str]] = []
     path: tuple[str, ...] = ()
-    for block in blocks:
+    for number, block in enumerate(blocks):
         if block.heading_level:
             title = " ".join(block.text.split())
             while open_headings and open_headings[-1][0] >= block.heading_level:
                 open_headings.pop()
             open_headings.append((block.heading_level, title))
             path = tuple(title for _, title in open_headings)
+            opens = _has_text_below(blocks, number)
             rendered = f"{'#' * block.heading_level} {title}\n\n"
-            units.append(_Unit(rendered, path, block.page_number, is_heading=True))
+            units.append(
+                _Unit(
+                    rendered,
+                    path if opens else path[:-1],
+                    block.page_number,
+                    is_heading=True,
+                    opens_section=opens,
+                )
+            )
             continue
         text = block.text.strip() + "\n\n"
         units.extend(
             _Unit(text[start:end], path, block.page_number) for start, end in sentence_spans(text, _WINDOWS[LEAF_LEVEL])
         )
     return units
+
+
+def _has_text_below(blocks: Sequence[Block], number: int) -> bool:
+    """Whether the heading's section, with the sections inside it that follow at once, begins with text."""
+    level = blocks[number].heading_level
+    for block in blocks[number + 1 : number + 1 + _MAX_HEADING_DEPTH]:
+        if not block.heading_level:
+            return True
+        if block.heading_level <= level:
+            return False
+        level = block.heading_level
+    return False
 
 
 class _Chunker:
@@ -168,13 +194,12 @@ class _Chunker:
 
     def _chunk(self, first: int, last: int, *, level: int, ordinal: int, parent: int | None) -> Chunk:
         units = self._units[first:last]
-        path = _common_path([unit for unit in units if not unit.is_heading] or units)
+        path = _common_path([unit for unit in units if not unit.opens_section] or units)
+        # Headings that the path tells already are not told again.
         skipped = 0
-        while (
-            skipped < len(units)
-            and units[skipped].is_heading
-            and units[skipped].path == path[: len(units[skipped].path)]
-        ):
+        while skipped < len(units) and units[skipped].opens_section:
+            if units[skipped].path != path[: len(units[skipped].path)]:
+                break
             skipped += 1
         return Chunk(
             level=level,

@@ -123,7 +123,7 @@ class _Run:
             # Whatever breaks one part must not cost the answer; the trace and the log tell of it.
             reason = error.reason if isinstance(error, ServiceError) else type(error).__name__
             self._failures.append(f"{part} failed: {reason}")
-            _log.warning("knowledge.part_failed", part=part, exc_info=error)
+            _log.warning("knowledge.part_failed", part=part, reason=reason)
             return None
 
     async def search(self, view: IndexView, vector: Sequence[float] | None) -> Retrieval:

@@ -19,7 +19,7 @@ _ABBREVIATIONS: Final = frozenset(
 _STARTS_ITEM: Final = re.compile(r"[ \t]{0,12}(?:[-*+•|>#]|\d{1,4}[.)、]|[（(]?[一二三四五六七八九十]{1,3}[、)）])")
 
 
-_LEAST_CHARACTERS: Final = 24
+_LEAST_CHARACTERS: Final = 12
 """A border is looked for only so far on: very short sentences share a span, so that none costs more than it holds."""
 
 

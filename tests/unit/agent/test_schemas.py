@@ -5,10 +5,10 @@ from enum import StrEnum
 from typing import Any, get_args
 
 import pytest
-from askback.rag.v1 import hitl_pb2, trace_pb2
 from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 from pydantic import ValidationError
 
+from askback.rag.v1 import hitl_pb2, trace_pb2
 from services.agent import schemas
 from services.agent.schemas import (
     RagSubTrace,

@@ -29,16 +29,17 @@ from services.agent.knowledge.tokenize import index_terms, query_terms
 _SPARSE_CANDIDATES: Final = 200
 _MAX_QUERY_TERMS: Final = 100
 _EXACT_SEARCH_LEAVES: Final = 5_000
-"""A collection up to this size is searched exactly, which is as fast there and misses nothing."""
+"""A collection up to this size is searched without short cuts, which is as fast there and misses nothing."""
 
 _COMMON_TERM_SHARE: Final = 0.2
-_ROWS_PER_INSERT: Final = 200
+_ROWS_PER_INSERT: Final = 50
 _POOL_SIZE: Final = 5
 _CONNECT_TIMEOUT_S: Final = 3
-_COMMAND_TIMEOUT_S: Final = 15
+_COMMAND_TIMEOUT_S: Final = 30
 
-# SQLSTATE classes that mean that the server cannot serve now: connection, resources, shutdown, read-only.
-_UNAVAILABLE_STATES: Final = ("08", "53", "57", "25006")
+# SQLSTATEs that mean that the server does not serve us now: connection, login, no such database, resources,
+# shutdown, a database that takes no connections, read-only.
+_UNAVAILABLE_STATES: Final = ("08", "28", "3D", "53", "57", "55000", "25006")
 
 
 class PgvectorIndex:
@@ -294,7 +295,9 @@ async def _row(connection: AsyncConnection, statement: TextClause, **values: Any
 
 
 def _telling_terms(frequencies: Mapping[str, int], leaf_count: int) -> list[str]:
-    """The terms to find candidates by: not those that a fifth of all leaves hold, while there are others."""
+    """The terms to find candidates by: in a large collection none that a fifth of it holds, if there are others."""
+    if leaf_count <= _EXACT_SEARCH_LEAVES:
+        return list(frequencies)
     telling = [term for term, count in frequencies.items() if count <= leaf_count * _COMMON_TERM_SHARE]
     return telling or list(frequencies)
 

@@ -23,7 +23,10 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from services.agent.models.extractive import wording
 from services.agent.models.extractive.answer import compose
+from services.agent.models.extractive.asking import Asking, asking_of
+from services.agent.models.extractive.evidence import ANSWER_MARK
 from services.agent.models.extractive.language import language_of
+from services.agent.models.extractive.terms import terms_of
 from services.agent.schemas import RagTrace, RetrievalStatus, RetrievedChunk
 
 MODEL_NAME = "askback-extractive"
@@ -34,6 +37,12 @@ _SMALL_TALK = re.compile(
     r"|(?:so )?(?:who|what) are you|what can you do|what is your name|help"
     r"|你好|您好|嗨|哈喽|早上好|下午好|晚上好|早安|晚安|谢谢(?:你|您)?|多谢|再见|拜拜|你是谁|您是谁|你是什么|你叫什么(?:名字)?"
     r"|你能做什么|您能做什么|你会什么|帮助)(?:\s+(?:there|all|again))?",
+    re.IGNORECASE,
+)
+_FOLLOW_UP = re.compile(
+    r"(?:and|what about|how about|and what about)\s+(?:(?:for|in|with|on|of)\s+)?"
+    r"(?P<english>(?!(?:how|what|when|where|which|who|why|can|does|do|is|are)\b)[^?？.]{1,60})"
+    r"|(?:那么?|还有)?(?P<chinese>[^?？。，,]{1,16})呢",
     re.IGNORECASE,
 )
 _EDGES = " \t\r\n,，.。!！?？~～…"
@@ -133,7 +142,8 @@ class ExtractiveChatModel(BaseChatModel):
             return _said(_answer(question, results))
         if self.can_search and question and not is_small_talk(question):
             call_id = f"call_{uuid4().hex}"
-            call = {"name": SEARCH_TOOL, "args": {"query": question}, "id": call_id, "type": "tool_call"}
+            query = whole_question(question, [str(message.text) for message in messages[:asked] if _is_human(message)])
+            call = {"name": SEARCH_TOOL, "args": {"query": query}, "id": call_id, "type": "tool_call"}
             return AIMessage(content="", tool_calls=[call], response_metadata={"model_name": MODEL_NAME})
         return _said(wording.self_description(language_of(question)))
 
@@ -141,6 +151,48 @@ class ExtractiveChatModel(BaseChatModel):
 def is_small_talk(message: str) -> bool:
     """Whether it is nothing but a greeting, thanks, or a question about the model itself."""
     return _SMALL_TALK.fullmatch(" ".join(message.strip(_EDGES).split())) is not None
+
+
+def whole_question(question: str, earlier: Sequence[str]) -> str:
+    """A follow-up ("And for the Birch line?") as a question that can be understood by itself; any other as it is.
+
+    Where it is plain which name of the question before it replaces, it does; otherwise it is put in front of
+    that question, in the form that an answer to a question back takes.
+    """
+    follow_up = _FOLLOW_UP.fullmatch(question.strip(_EDGES))
+    followed = next((text.strip() for text in reversed(earlier) if _asks_by_itself(text)), None)
+    if follow_up is None or followed is None:
+        return question
+    subject = (follow_up["english"] or follow_up["chinese"]).strip()
+    return _renamed(followed, subject) or f"{subject}{ANSWER_MARK}{followed}"
+
+
+def _renamed(question: str, subject: str) -> str | None:
+    """The question with its one name, or its one number, replaced by the subject's."""
+    terms = terms_of(question)
+    # Behind another word, so that a capital letter tells a name.
+    named = terms_of(f"of {subject}")
+    fresh = [term for term in named if term.form not in {known.form for known in terms}]
+    if len(fresh) != 1 or not fresh[0].is_specific:
+        return None
+    kept = {term.form for term in named}
+    old = [term for term in terms if term.kind is fresh[0].kind and term.form not in kept]
+    # An abbreviation ("PIN") is another kind of name than the name of a product.
+    old = [term for term in old if term.surface.isupper() == fresh[0].surface.isupper()]
+    if len(old) != 1 or question.count(old[0].surface) != 1:
+        return None
+    return question.replace(old[0].surface, fresh[0].surface)
+
+
+def _asks_by_itself(text: str) -> bool:
+    bare = text.strip(_EDGES)
+    if is_small_talk(text) or _FOLLOW_UP.fullmatch(bare):
+        return False
+    return len(terms_of(bare)) > 1 and (text.rstrip().endswith(("?", "？")) or asking_of(bare) is not Asking.FACT)
+
+
+def _is_human(message: BaseMessage) -> bool:
+    return isinstance(message, HumanMessage)
 
 
 def _said(text: str) -> AIMessage:

@@ -13,8 +13,9 @@ from pathlib import PurePosixPath
 
 from services.agent.models.extractive.asking import Asking, asking_of, holds_answer
 from services.agent.models.extractive.language import Language, has_han, language_of
+from services.agent.models.extractive.matching import TermMatcher
 from services.agent.models.extractive.sentences import Sentence, sentences_of
-from services.agent.models.extractive.terms import Term, fold, stem, stems_of, terms_of
+from services.agent.models.extractive.terms import Term, fold, terms_of
 from services.agent.schemas import RetrievedChunk
 
 # What a term counts for, by where it is found. A section's heading says what its sentences are about, so it
@@ -23,9 +24,6 @@ _IN_SENTENCE = 1.0
 _IN_HEADING = 0.95
 _IN_TITLE = 0.7
 _IN_NEIGHBOUR = 0.35
-# A word of the same stem or root ("recorder", "recording"), or a Chinese word found in part.
-_AKIN = 0.7
-
 _SPECIFIC_WEIGHT = 1.5
 
 # What puts sentences in order beyond what they cover: a heading about the question, an answer of the kind
@@ -41,6 +39,8 @@ _LEAD_BONUS = 0.06
 _ROW_PENALTY = 0.05
 # A sentence that asks answers nothing, however much of the question it repeats.
 _QUESTION_PENALTY = 0.5
+# Stands between the answer to a question back and the question that it was asked about.
+ANSWER_MARK = "："
 # A question that names one document's subject is not answered by a sentence about another's.
 _OTHER_SUBJECT = 0.8
 
@@ -75,7 +75,6 @@ class Evidence:
     language: Language
     asking: Asking
     terms: list[Term]
-    weights: dict[str, float]
     passages: list[Passage]
     absent: frozenset[str]
     """The terms that no passage has, by their form."""
@@ -94,10 +93,10 @@ def weigh(question: str, chunks: Sequence[RetrievedChunk]) -> Evidence:
     """
     language = language_of(question)
     own = [index for index, chunk in enumerate(chunks) if language_of(chunk.text) is language]
-    evidence = _weigh(question, chunks, own)
+    evidence = _Weighing(question, chunks, own).evidence()
     if len(own) == len(chunks) or evidence.coverage >= 0.5:
         return evidence
-    everything = _weigh(question, chunks, range(len(chunks)))
+    everything = _Weighing(question, chunks, range(len(chunks))).evidence()
     return everything if everything.coverage > evidence.coverage else evidence
 
 
@@ -106,139 +105,176 @@ class _Found:
     sentence: Sentence
     chunk: int
     order: int
-    position: int
+    filename: str
 
 
-def _weigh(question: str, chunks: Sequence[RetrievedChunk], indices: Iterable[int]) -> Evidence:
-    terms = terms_of(question)
-    asking = asking_of(question)
-    found = _sentences(chunks, indices)
-    titles = _titles(chunks, found)
-    vocabulary = frozenset().union(*(item.sentence.words for item in found))
-    matchers = {term.form: _Matcher(term, vocabulary) for term in terms}
-    weights = _weights(terms, matchers, found)
-    total = sum(weights.values()) or 1.0
+class _Weighing:
+    """One question against some of the chunks. What a term is credited with, for a sentence or a heading, is
+    kept by the term's form."""
 
-    held: list[dict[str, float]] = [
-        {form: credit for form, matcher in matchers.items() if (credit := matcher.credit(item.sentence)) > 0}
-        for item in found
-    ]
-    outlines: dict[str, dict[str, float]] = {}
+    def __init__(self, question: str, chunks: Sequence[RetrievedChunk], indices: Iterable[int]) -> None:
+        self._question = question
+        self._terms = terms_of(question)
+        self._asking = asking_of(question)
+        self._found = _sentences(chunks, indices)
+        self._titles = _titles(self._found)
+        vocabulary: frozenset[str] = frozenset().union(*(item.sentence.words for item in self._found))
+        self._matchers = {term.form: TermMatcher(term, vocabulary) for term in self._terms}
+        self._outlines: dict[str, dict[str, float]] = {}
+        self._held = [self._in_sentence(item.sentence) for item in self._found]
+        self._weights = self._weighted()
+        self._total = sum(self._weights.values()) or 1.0
+        self._by_title = {
+            filename: {form for form, credit in self._in_line(title).items() if credit == 1.0}
+            for filename, title in self._titles.items()
+        }
+        self._subjects = self._telling_apart()
+        self._in_documents = self._by_document()
+        self._answered = self._answer_in_front()
+        # What names a section is said of that section; otherwise a document is meant that says it anywhere.
+        self._is_answered_by_section = any(
+            self._answered <= self._in_line(self._nearest(item)).keys() for item in self._found
+        )
+        self._most_named = max((len(named & self._subjects) for named in self._by_title.values()), default=0)
+        names = {term.form for term in self._terms if term.is_specific}
+        names |= _joined_to_names(question, self._terms, self._found)
+        self._specific = frozenset(form for form in self._weights if form in self._subjects or form in names)
 
-    def in_outline(outline: str) -> dict[str, float]:
-        if outline not in outlines:
-            folded = fold(outline)
-            words = stems_of(folded)
-            outlines[outline] = {form: matcher.credit_of(folded, words) for form, matcher in matchers.items()}
-        return outlines[outline]
+    def evidence(self) -> Evidence:
+        leads = _leads(self._found)
+        passages = []
+        present: set[str] = set()
+        for place, item in enumerate(self._found):
+            outer = self._in_line(self._outer(item))
+            passage = self._passage(place, outer, is_lead=place in leads)
+            if passage is not None:
+                passages.append(passage)
+                present |= passage.near | outer.keys()
+        passages.sort(key=lambda passage: (-passage.score, passage.chunk, passage.order))
+        return Evidence(
+            question=self._question,
+            language=language_of(self._question),
+            asking=self._asking,
+            terms=self._terms,
+            passages=passages,
+            absent=frozenset(self._weights) - present,
+            specific=self._specific,
+        )
 
-    by_file: dict[str, set[str]] = {}
-    for item, own in zip(found, held, strict=True):
-        by_file.setdefault(chunks[item.chunk].filename, set()).update(own)
-
-    in_title = {
-        filename: {form for form, credit in in_outline(title).items() if credit == 1.0}
-        for filename, title in titles.items()
-    }
-    named_by_title: list[set[str]] = list(in_title.values())
-    subjects = {form for form in weights if 0 < sum(form in named for named in named_by_title) < len(named_by_title)}
-    most_named = max((len(named & subjects) for named in in_title.values()), default=0)
-    written_as_names = {term.form for term in terms if term.is_specific} | _joined_to_names(question, terms, found)
-    specific = frozenset(form for form in weights if form in subjects or form in written_as_names)
-    plain = weights.keys() - specific
-    aspect_total = sum(weights[form] for form in plain)
-    leads = _leads(chunks, found)
-    passages: list[Passage] = []
-    present: set[str] = set()
-    for place, (item, own) in enumerate(zip(found, held, strict=True)):
-        filename = chunks[item.chunk].filename
-        # A document's title says less about a sentence than the heading of its section, even where it is the nearest.
-        is_titled = len(item.sentence.headings) == 1 and titles[filename].startswith(item.sentence.headings[0])
-        nearest = in_outline(item.sentence.headings[-1]) if item.sentence.headings and not is_titled else {}
-        outer = in_outline(" / ".join((titles[filename], *item.sentence.headings[:-1])))
-        beside = [held[other] for other in (place - 1, place + 1) if _is_beside(found, place, other)]
-        near = frozenset({*own, *(form for form in weights if nearest.get(form, 0.0) > 0)})
-        covered = heading_share = aspect = 0.0
-        for form, weight in weights.items():
-            credit = max(
+    def _passage(self, place: int, outer: Mapping[str, float], *, is_lead: bool) -> Passage | None:
+        """The sentence at this place, weighed; None where nothing of it has to do with the question."""
+        item, own = self._found[place], self._held[place]
+        nearest = self._in_line(self._nearest(item))
+        beside = [self._held[other] for other in (place - 1, place + 1) if _is_beside(self._found, place, other)]
+        credits = {
+            form: max(
                 own.get(form, 0.0) * _IN_SENTENCE,
                 nearest.get(form, 0.0) * _IN_HEADING,
                 outer.get(form, 0.0) * _IN_TITLE,
                 max((neighbour.get(form, 0.0) for neighbour in beside), default=0.0) * _IN_NEIGHBOUR,
             )
-            covered += weight * credit
-            if form in plain:
-                aspect += weight * credit
-            heading_share += weight * nearest.get(form, 0.0)
-        coverage = covered / total
-        if len(in_title[filename] & subjects) < most_named and len(near & subjects) < most_named:
+            for form in self._weights
+        }
+        coverage = self._share(credits)
+        if coverage == 0:
+            return None
+        near = frozenset({*own, *nearest})
+        if self._is_about_another(item, near):
             coverage *= _OTHER_SUBJECT
-        if covered == 0:
-            continue
-        present |= near | {form for form in weights if outer.get(form, 0.0) > 0}
-        fits = holds_answer(item.sentence.folded, asking)
-        in_document = sum(weights[form] for form in by_file[filename] & weights.keys()) / total
+        fits = holds_answer(item.sentence.folded, self._asking)
+        has_focus = self._asking is not Asking.STEPS
         score = (
             coverage
-            + _HEADING_BONUS * heading_share / total
+            + _HEADING_BONUS * self._share(nearest)
             + _KIND_BONUS * fits
-            + _DOCUMENT_BONUS * in_document
-            + (_FOCUS_BONUS * _focus(item.sentence, own) if asking is not Asking.STEPS else 0.0)
-            + _LEAD_BONUS * (place in leads)
+            + _DOCUMENT_BONUS * self._share(dict.fromkeys(self._in_documents[item.filename], 1.0))
+            + _FOCUS_BONUS * (_focus(item.sentence, own) if has_focus else 0.0)
+            + _LEAD_BONUS * is_lead
             + _RANK_BONUS / (1 + item.chunk)
             - _ROW_PENALTY * item.sentence.is_row
             - _QUESTION_PENALTY * item.sentence.text.endswith(("?", "？"))
         )
-        passages.append(
-            Passage(
-                sentence=item.sentence,
-                chunk=item.chunk,
-                order=item.order,
-                filename=filename,
-                title=titles[filename],
-                coverage=coverage,
-                score=score,
-                fits=fits,
-                aspect=aspect / aspect_total if aspect_total else 1.0,
-                near=near,
-            )
+        return Passage(
+            sentence=item.sentence,
+            chunk=item.chunk,
+            order=item.order,
+            filename=item.filename,
+            title=self._titles[item.filename],
+            coverage=coverage,
+            score=score,
+            fits=fits,
+            aspect=self._aspect(credits),
+            near=near,
         )
-    passages.sort(key=lambda passage: (-passage.score, passage.chunk, passage.order))
-    return Evidence(
-        question=question,
-        language=language_of(question),
-        asking=asking,
-        terms=terms,
-        weights=weights,
-        passages=passages,
-        absent=frozenset(weights) - present,
-        specific=specific,
-    )
 
+    def _is_about_another(self, item: _Found, near: frozenset[str]) -> bool:
+        """Whether the question names a subject, and this passage is about another one."""
+        at_hand = near | self._by_title[item.filename]
+        if not self._answered <= (
+            at_hand if self._is_answered_by_section else at_hand | self._in_documents[item.filename]
+        ):
+            return True
+        named = self._by_title[item.filename] & self._subjects
+        return max(len(named), len(near & self._subjects)) < self._most_named
 
-class _Matcher:
-    """Finds one term of the question in sentences, and says how well."""
+    def _share(self, credits: Mapping[str, float]) -> float:
+        """How much of the question's whole weight it is."""
+        return sum(self._weights[form] * credit for form, credit in credits.items()) / self._total
 
-    def __init__(self, term: Term, vocabulary: frozenset[str]) -> None:
-        self._han = has_han(term.form)
-        self._form = term.form
-        self._pairs = [term.form[at : at + 2] for at in range(len(term.form) - 1)] if len(term.form) > 2 else []
-        self._credits = {} if self._han else _alike(term.form, vocabulary)
-        self._findable = self._credits.keys()
+    def _aspect(self, credits: Mapping[str, float]) -> float:
+        plain = self._weights.keys() - self._specific
+        total = sum(self._weights[form] for form in plain)
+        return sum(self._weights[form] * credits[form] for form in plain) / total if total else 1.0
 
-    def credit(self, sentence: Sentence) -> float:
-        return self.credit_of(sentence.folded, sentence.words)
+    def _in_sentence(self, sentence: Sentence) -> dict[str, float]:
+        found = {form: matcher.in_sentence(sentence) for form, matcher in self._matchers.items()}
+        return {form: credit for form, credit in found.items() if credit > 0}
 
-    def credit_of(self, folded: str, words: frozenset[str]) -> float:
-        if not self._han:
-            if self._form in words:
-                return 1.0
-            return max((self._credits[word] for word in self._findable & words), default=0.0)
-        if self._form in folded:
-            return 1.0
-        if not self._pairs:
-            return 0.0
-        return _AKIN * sum(pair in folded for pair in self._pairs) / len(self._pairs)
+    def _in_line(self, line: str) -> dict[str, float]:
+        if line not in self._outlines:
+            found = {form: matcher.in_line(line) for form, matcher in self._matchers.items()}
+            self._outlines[line] = {form: credit for form, credit in found.items() if credit > 0}
+        return self._outlines[line]
+
+    def _nearest(self, item: _Found) -> str:
+        """The heading of the sentence's section.
+
+        A document's title says less about a sentence than that, even where it is the nearest, so it is none.
+        """
+        headings = item.sentence.headings
+        is_title = len(headings) == 1 and self._titles[item.filename].startswith(headings[0])
+        return headings[-1] if headings and not is_title else ""
+
+    def _outer(self, item: _Found) -> str:
+        return " / ".join((self._titles[item.filename], *item.sentence.headings[:-1]))
+
+    def _weighted(self) -> dict[str, float]:
+        weights = {}
+        for term in self._terms:
+            holding = sum(held.get(term.form, 0.0) > 0.5 for held in self._held)
+            rarity = math.log(2 + len(self._found) / max(1, holding))
+            # A Chinese compound of four characters is two words, and would be two terms in English.
+            words = max(1, len(term.form) // 2) if has_han(term.form) else 1
+            weights[term.form] = rarity * words * (_SPECIFIC_WEIGHT if term.is_specific else 1.0)
+        return weights
+
+    def _telling_apart(self) -> set[str]:
+        """The terms that stand in the titles of some documents and not of others: they name a subject."""
+        titles = list(self._by_title.values())
+        return {form for form in self._weights if 0 < sum(form in title for title in titles) < len(titles)}
+
+    def _by_document(self) -> dict[str, set[str]]:
+        """The terms that each document's evidence has anywhere."""
+        held: dict[str, set[str]] = {}
+        for item, own in zip(self._found, self._held, strict=True):
+            held.setdefault(item.filename, set()).update(own)
+        return held
+
+    def _answer_in_front(self) -> set[str]:
+        """The terms of an answer that was put before its question ("Cedar：…"), as far as the evidence has them."""
+        answer, mark, _ = self._question.partition(ANSWER_MARK)
+        present: set[str] = set().union(*self._in_documents.values(), *self._by_title.values())
+        return {term.form for term in terms_of(answer)} & present if mark else set()
 
 
 def _focus(sentence: Sentence, held: Mapping[str, float]) -> float:
@@ -248,65 +284,26 @@ def _focus(sentence: Sentence, held: Mapping[str, float]) -> float:
     return min(1.0, (han + sum(not has_han(form) for form in held)) / length)
 
 
-def _alike(form: str, vocabulary: frozenset[str]) -> dict[str, float]:
-    """The words of the evidence that a term may be found by, and what each counts for."""
-    if any(character.isdigit() for character in form):
-        likeness = {word: _version_likeness(form, word) for word in vocabulary if word[-1].isdigit() or word[-1] == "x"}
-        return {word: credit for word, credit in likeness.items() if credit > 0}
-    found = {stem(part): _AKIN for part in form.split("-") if part} if "-" in form else {}
-    # "IP" is in "IP67".
-    found |= {word: _AKIN for word in vocabulary if word.startswith(form) and word[len(form) :].isdigit()}
-    if len(form) >= 4:
-        for word in vocabulary:
-            if word[:4] == form[:4] and word != form and abs(len(word) - len(form)) <= 3 and word.isalpha():
-                shorter, longer = sorted((form, word), key=len)
-                if longer.startswith(shorter):
-                    found[word] = _AKIN
-    return {word: credit for word, credit in found.items() if word in vocabulary}
-
-
-def _version_likeness(asked: str, written: str) -> float:
-    """4.2 is one of 4.x, and v3 is 3."""
-    asked, written = asked.removeprefix("v"), written.removeprefix("v")
-    if asked == written:
-        return 1.0
-    family = written.removesuffix(".x")
-    if written.endswith(".x") and asked.startswith(family + "."):
-        return _AKIN
-    return _AKIN if asked.endswith(".x") and written.startswith(asked.removesuffix("x")) else 0.0
-
-
-def _weights(terms: list[Term], matchers: dict[str, _Matcher], found: list[_Found]) -> dict[str, float]:
-    weights = {}
-    for term in terms:
-        holding = sum(matchers[term.form].credit(item.sentence) > 0.5 for item in found)
-        rarity = math.log(2 + len(found) / max(1, holding))
-        # A Chinese compound of four characters is two words, and would be two terms in English.
-        words = max(1, len(term.form) // 2) if has_han(term.form) else 1
-        weights[term.form] = rarity * words * (_SPECIFIC_WEIGHT if term.is_specific else 1.0)
-    return weights
-
-
 def _sentences(chunks: Sequence[RetrievedChunk], indices: Iterable[int]) -> list[_Found]:
     """Every sentence once, with the headings of whichever chunk shows most of them."""
     found: dict[tuple[str, str], _Found] = {}
     for index in indices:
         chunk = chunks[index]
-        for position, sentence in enumerate(sentences_of(chunk.text)):
+        for sentence in sentences_of(chunk.text):
             key = (chunk.filename, sentence.text)
             known = found.get(key)
             if known is None:
-                found[key] = _Found(sentence, index, len(found), position)
+                found[key] = _Found(sentence, index, len(found), chunk.filename)
             elif len(sentence.headings) > len(known.sentence.headings):
                 known.sentence = sentence
     return list(found.values())
 
 
-def _titles(chunks: Sequence[RetrievedChunk], found: list[_Found]) -> dict[str, str]:
+def _titles(found: list[_Found]) -> dict[str, str]:
     """What each document calls itself: its outermost heading where a chunk shows it, and its file's name."""
     titles: dict[str, str] = {}
     for item in found:
-        filename = chunks[item.chunk].filename
+        filename = item.filename
         if filename not in titles:
             titles[filename] = named_by_file(filename)
         if item.sentence.headings and len(item.sentence.headings) > 1 and "\n" not in titles[filename]:
@@ -331,12 +328,12 @@ def _joined_to_names(question: str, terms: list[Term], found: list[_Found]) -> s
     return joined
 
 
-def _leads(chunks: Sequence[RetrievedChunk], found: list[_Found]) -> set[int]:
+def _leads(found: list[_Found]) -> set[int]:
     """The places of the sentences that open a section."""
     first: dict[tuple[str, tuple[str, ...]], int] = {}
     for place, item in enumerate(found):
         if item.sentence.headings:
-            first.setdefault((chunks[item.chunk].filename, item.sentence.headings), place)
+            first.setdefault((item.filename, item.sentence.headings), place)
     return set(first.values())
 
 

@@ -82,13 +82,14 @@ def stem(word: str) -> str:
     return word[:-1] + "i" if word.endswith("y") and len(word) > 3 else word
 
 
-def word_forms(word: str) -> list[str]:
+@lru_cache(maxsize=32_768)
+def word_forms(word: str) -> tuple[str, ...]:
     """What a written word is found by: itself and, where a hyphen joins plain words, each of them."""
     word = word.removesuffix("'s").removesuffix("’s").strip(".-'’")
     if any(character.isdigit() for character in word):
-        return [word]
-    parts = [stem(part) for part in re.split(r"[\-.'’]", word) if part]
-    return [stem(word), *parts] if len(parts) > 1 else parts
+        return (word,)
+    parts = tuple(stem(part) for part in re.split(r"[\-.'’]", word) if part)
+    return (stem(word), *parts) if len(parts) > 1 else parts
 
 
 def stems_of(folded: str) -> frozenset[str]:

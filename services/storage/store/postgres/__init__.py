@@ -1,0 +1,6 @@
+"""The store over PostgreSQL, which holds the truth."""
+
+from services.storage.store.postgres.database import PostgresLimits
+from services.storage.store.postgres.storage import PostgresConversationStorage
+
+__all__ = ["PostgresConversationStorage", "PostgresLimits"]

@@ -109,8 +109,9 @@ class Session(message.Message):
     """Made anew each time the session_id comes into being: (uid, revision) names a state for ever."""
     @builtins.property
     def metadata(self) -> struct_pb2.Struct:
-        """The caller's own keys. Merged, never replaced whole. At most 32 KiB as JSON, 64 levels, 256 keys;
-        numbers are IEEE doubles, so an integer past 2^53 belongs in a string.
+        """The caller's own keys. Merged, never replaced whole. At most 32 KiB as JSON, 256 keys, 64 levels, and
+        fewer where they are mostly objects (32), since protobuf readers take no more than 100 messages inside
+        one another; numbers are IEEE doubles, so an integer past 2^53 belongs in a string.
         """
 
     @builtins.property

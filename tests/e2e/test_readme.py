@@ -1,4 +1,4 @@
-"""The README's grpcurl calls, as they stand there, with a real grpcurl."""
+"""What the README shows works as it stands there."""
 
 import asyncio
 import json
@@ -12,10 +12,11 @@ import pytest
 
 from tests.e2e.harness import System
 
-README = Path(__file__).parents[2] / "README.md"
+ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
 
 
-async def test_the_readmes_calls_ask_answer_and_show_what_is_stored(system: System, user: str) -> None:
+async def test_the_grpcurl_calls_ask_answer_and_show_what_is_stored(system: System, user: str) -> None:
     section = README.read_text().split("## With grpcurl alone", 1)[1].split("\n## ", 1)[0]
     ask, list_tasks, answer, list_messages = re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
 
@@ -28,6 +29,18 @@ async def test_the_readmes_calls_ask_answer_and_show_what_is_stored(system: Syst
     assert answered[-1]["finished"]["status"] == "RUN_STATUS_COMPLETED"
     messages = (await _run(list_messages, system, user))[0]["messages"]
     assert [message["position"] for message in messages] == ["1", "2", "3", "4"]
+
+
+async def test_the_client_of_a_few_lines_streams_an_answer(system: System, user: str) -> None:
+    [shown] = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    assert (ROOT / "examples" / "ask.py").read_text() == shown
+    code = shown.replace("127.0.0.1:50051", system.agent_server.address).replace('"ada"', f'"{user}"')
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    printed, errors = await process.communicate()
+    assert process.returncode == 0, errors.decode()
+    assert "3 years" in printed.decode()
 
 
 async def _run(command: str, system: System, user: str) -> list[dict[str, Any]]:

@@ -1,0 +1,97 @@
+"""Builds the storage service: the one place where its parts are chosen and put together."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+import grpc.aio
+import structlog
+from sqlalchemy.exc import DBAPIError, InterfaceError
+
+from askback.storage.v1 import hitl_service_pb2, run_service_pb2, session_service_pb2
+from askback.storage.v1.hitl_service_pb2_grpc import add_HitlServiceServicer_to_server
+from askback.storage.v1.run_service_pb2_grpc import add_RunServiceServicer_to_server
+from askback.storage.v1.session_service_pb2_grpc import add_SessionServiceServicer_to_server
+from services.runtime.server import RunningServer, ServerOptions, StartupError, running_server
+from services.storage.errors import DatabaseUnavailable
+from services.storage.rpc.hitl_service import HitlServicer
+from services.storage.rpc.run_service import RunServicer
+from services.storage.rpc.session_service import SessionServicer
+from services.storage.settings import StorageSettings
+from services.storage.store.base import ConversationStorage
+from services.storage.store.postgres import PostgresConversationStorage, PostgresLimits
+
+SERVICE_NAMES = tuple(
+    service.full_name
+    for module in (session_service_pb2, run_service_pb2, hitl_service_pb2)
+    for service in module.DESCRIPTOR.services_by_name.values()
+)
+
+_FIRST_RETRY_S, _LONGEST_RETRY_S = 0.1, 2.0
+
+_log = structlog.get_logger()
+
+
+@asynccontextmanager
+async def storage_server(settings: StorageSettings) -> AsyncIterator[RunningServer]:
+    """Brings the database to this version and serves until left; raises StartupError where it cannot."""
+    url = settings.database_url.get_secret_value()
+    limits = PostgresLimits(
+        pool_size=settings.database_pool_size,
+        statement_timeout_s=settings.database_statement_timeout_s,
+        lock_timeout_s=settings.database_lock_timeout_s,
+    )
+    store = await _open_store(url, limits, patience_s=settings.database_wait_s)
+    try:
+        async with running_server(
+            options=ServerOptions.from_settings(settings, address=settings.storage_address),
+            register=lambda server: _register(server, store, settings),
+            service_names=SERVICE_NAMES,
+            ready=lambda: _answers(store),
+        ) as running:
+            yield running
+    finally:
+        await store.close()
+
+
+def _register(server: grpc.aio.Server, store: ConversationStorage, settings: StorageSettings) -> None:
+    lease, hitl_expiry = timedelta(seconds=settings.run_lease_s), timedelta(seconds=settings.hitl_expire_s)
+    # The methods that they lack are their base class's, which answers NOT_IMPLEMENTED.
+    sessions = SessionServicer(store)  # type: ignore[abstract]
+    runs = RunServicer(store, lease=lease, hitl_expiry=hitl_expiry)  # type: ignore[abstract]
+    hitl = HitlServicer(store)  # type: ignore[abstract]
+    add_SessionServiceServicer_to_server(sessions, server)
+    add_RunServiceServicer_to_server(runs, server)
+    add_HitlServiceServicer_to_server(hitl, server)
+
+
+async def _answers(store: ConversationStorage) -> bool:
+    await store.check()
+    return True
+
+
+async def _open_store(url: str, limits: PostgresLimits, *, patience_s: float) -> ConversationStorage:
+    """The store, once its database can be reached: services and their database are often started together."""
+    give_up, retry_s = time.monotonic() + patience_s, _FIRST_RETRY_S
+    while True:
+        try:
+            return await PostgresConversationStorage.open(url, limits=limits)
+        except DatabaseUnavailable as error:
+            if time.monotonic() + retry_s > give_up:
+                raise StartupError(f"the database of ASKBACK_DATABASE_URL cannot be reached: {_cause(error)}") from None
+            if retry_s == _FIRST_RETRY_S:
+                _log.warning("database_awaited", cause=_cause(error), patience_s=patience_s)
+        except InterfaceError as error:
+            # The driver does not understand an option in the address.
+            raise StartupError(f"ASKBACK_DATABASE_URL: cannot be used: {_cause(error)}") from None
+        await asyncio.sleep(retry_s)
+        retry_s = min(2 * retry_s, _LONGEST_RETRY_S)
+
+
+def _cause(error: Exception) -> str:
+    """What the driver calls it; its own text may hold names and secrets of the address."""
+    cause = error if isinstance(error, DBAPIError) else error.__cause__ or error
+    adapted = getattr(cause, "orig", None) or cause
+    return type(adapted.__cause__ or adapted).__name__

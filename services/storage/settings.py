@@ -1,0 +1,42 @@
+"""What the storage service is told from outside."""
+
+import re
+
+from pydantic import Field, SecretStr, field_validator
+
+from services.runtime.settings import Address, ServiceSettings
+
+# As far as it can be told without the driver: several hosts may be named, and any of it may be left to the query.
+_HOST = r"(\[[0-9a-fA-F:.]+\]|[^\s:/?#@\[\],]*)(:[0-9]{1,5})?"
+_DATABASE_URL = re.compile(rf"postgres(ql(\+asyncpg)?)?://([^\s/?#]*@)?{_HOST}(,{_HOST})*([/?]\S*)?")
+
+
+class StorageSettings(ServiceSettings):
+    """One storage process."""
+
+    storage_address: Address = "127.0.0.1:50052"
+    """Where storage listens."""
+    database_url: SecretStr = Field(default=SecretStr(""), validate_default=True)
+    """The PostgreSQL that holds the conversations: postgresql://…"""
+    database_pool_size: int = Field(default=16, ge=1, le=1_000)
+    """Connections to it at most."""
+    database_statement_timeout_s: float = Field(default=10, gt=0, le=600)
+    """How long one statement may take there."""
+    database_lock_timeout_s: float = Field(default=5, gt=0, le=600)
+    """How long a statement may wait there for another transaction."""
+    database_wait_s: float = Field(default=30, ge=0, le=3_600)
+    """How long to wait, at start, for a database that cannot be reached yet."""
+    run_lease_s: float = Field(default=30, ge=5, le=600)
+    """How long a run lives without renewal, where its agent asks for no other time."""
+    hitl_expire_s: float = Field(default=604_800, ge=1, le=31_536_000)
+    """How long a question waits for its answer, where its agent asks for no other time."""
+
+    @field_validator("database_url")
+    @classmethod
+    def _is_postgresql(cls, url: SecretStr) -> SecretStr:
+        if not _DATABASE_URL.fullmatch(url.get_secret_value()):
+            raise ValueError(
+                "must be postgresql://user:password@host:port/database; "
+                "`make run` needs none, and starts an embedded PostgreSQL"
+            )
+        return url

@@ -1,0 +1,19 @@
+"""The counters that tell whether a user's list of sessions is still what it was.
+
+A user has sixteen, by session, so that one busy user's sessions do not queue behind one row. Each starts at
+a random number: the sum of those of a user deleted and made anew never repeats an old one.
+"""
+
+import zlib
+
+CHANGED = """
+    INSERT INTO user_changes AS c (user_id, bucket, revision)
+    VALUES (:user_id, :bucket, CAST(floor(random() * 281474976710656) AS bigint))
+    ON CONFLICT (user_id, bucket) DO UPDATE SET revision = c.revision + 1"""
+"""Part of every transaction whose effect shows in a list; last, so that the row is held briefly."""
+
+_BUCKETS = 16
+
+
+def bucket(session_id: str) -> int:
+    return zlib.crc32(session_id.encode()) % _BUCKETS

@@ -1,0 +1,151 @@
+"""Reading questions, and the changes of their state."""
+
+from datetime import datetime
+from functools import cache
+
+from sqlalchemy import TextClause, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from services.storage.errors import HitlTaskNotFound
+from services.storage.models import HitlState, HitlTask, HitlTaskDraft
+from services.storage.store.base import HitlTaskCursor, HitlTaskPage
+from services.storage.store.postgres.database import Database
+from services.storage.store.postgres.rows import HITL_TASK, HITL_TASK_BYTES, to_hitl_task
+
+_GET = text(f"SELECT {HITL_TASK} FROM hitl_tasks AS t WHERE t.user_id = :user_id AND t.task_id = :task_id")
+
+
+async def get_hitl_task(database: Database, user_id: str, task_id: str) -> HitlTask:
+    for row in await database.statement(_GET, {"user_id": user_id, "task_id": task_id}):
+        return to_hitl_task(row)
+    raise HitlTaskNotFound(task_id)
+
+
+async def find_task(connection: AsyncConnection, *, user_id: str, task_id: str) -> HitlTask | None:
+    row = (await connection.execute(_GET, {"user_id": user_id, "task_id": task_id})).one_or_none()
+    return None if row is None else to_hitl_task(row)
+
+
+_IN_STATE = {
+    HitlState.PENDING: "t.state = 1 AND t.expire_time > statement_timestamp()",
+    HitlState.CLAIMED: "t.state = 2",
+    HitlState.ANSWERED: "t.state = 3",
+    HitlState.EXPIRED: "(t.state = 4 OR (t.state = 1 AND t.expire_time <= statement_timestamp()))",
+    HitlState.CANCELLED: "t.state = 5",
+}
+
+_ORDER = "t.create_time, t.task_id"
+
+
+@cache
+def _list_statement(*, of_session: bool, state: HitlState | None, continued: bool) -> TextClause:
+    conditions = ["t.user_id = :user_id"]
+    if of_session:
+        conditions.append("t.session_id = :session_id")
+    if state is not None:
+        conditions.append(_IN_STATE[state])
+    if continued:
+        conditions.append("(t.create_time, t.task_id) > (:after_time, :after_id)")
+    return text(f"""
+        SELECT {HITL_TASK}, t.fetched
+        FROM (
+            SELECT t.*, count(*) OVER () AS fetched, row_number() OVER (ORDER BY {_ORDER}) AS nth,
+                sum({HITL_TASK_BYTES}) OVER (ORDER BY {_ORDER} ROWS UNBOUNDED PRECEDING) AS bytes
+            FROM (
+                SELECT t.* FROM hitl_tasks AS t WHERE {" AND ".join(conditions)}
+                ORDER BY {_ORDER} LIMIT CAST(:page_size AS bigint) + 1
+            ) AS t
+        ) AS t
+        WHERE t.nth <= :page_size AND (t.nth = 1 OR t.bytes <= :max_bytes)
+        ORDER BY {_ORDER}""")
+
+
+async def list_hitl_tasks(
+    database: Database,
+    user_id: str,
+    *,
+    session_id: str,
+    state: HitlState | None,
+    page_size: int,
+    after: HitlTaskCursor | None,
+    max_bytes: int,
+) -> HitlTaskPage:
+    parameters: dict[str, object] = {"user_id": user_id, "page_size": page_size, "max_bytes": max_bytes}
+    if session_id:
+        parameters["session_id"] = session_id
+    if after is not None:
+        parameters |= {"after_time": after.create_time, "after_id": after.task_id}
+    rows = await database.statement(
+        _list_statement(of_session=bool(session_id), state=state, continued=after is not None), parameters
+    )
+    tasks = tuple(to_hitl_task(row) for row in rows)
+    more = bool(rows) and rows[0].fetched > len(rows)
+    return HitlTaskPage(tasks=tasks, next=HitlTaskCursor(tasks[-1].create_time, tasks[-1].task_id) if more else None)
+
+
+_OPEN = text(f"""
+    INSERT INTO hitl_tasks AS t
+        (user_id, task_id, session_id, run_id, original_question, prompt, options, kind, answers, resume_state, state,
+         create_time, expire_time)
+    VALUES
+        (:user_id, :task_id, :session_id, :run_id, :original_question, :prompt, :options, :kind, :answers,
+         :resume_state, 1, :now, :expire_time)
+    RETURNING {HITL_TASK}""")
+
+
+async def open_task(
+    connection: AsyncConnection,
+    draft: HitlTaskDraft,
+    *,
+    user_id: str,
+    session_id: str,
+    run_id: str,
+    task_id: str,
+    now: datetime,
+) -> HitlTask:
+    row = await connection.execute(
+        _OPEN,
+        {
+            "user_id": user_id,
+            "task_id": task_id,
+            "session_id": session_id,
+            "run_id": run_id,
+            "original_question": draft.original_question,
+            "prompt": draft.prompt,
+            "options": list(draft.options),
+            "kind": draft.kind,
+            "answers": list(draft.answers),
+            "resume_state": draft.resume_state,
+            "now": now,
+            "expire_time": now + draft.expire_after,
+        },
+    )
+    return to_hitl_task(row.one())
+
+
+_SET_STATE = text(f"""
+    UPDATE hitl_tasks AS t
+    SET state = CAST(:state AS smallint), resolve_time = CASE CAST(:state AS smallint)
+        WHEN {HitlState.CANCELLED} THEN statement_timestamp() WHEN {HitlState.EXPIRED} THEN t.expire_time END
+    WHERE t.user_id = :user_id AND t.task_id = :task_id
+    RETURNING {HITL_TASK}""")
+
+
+async def set_state(connection: AsyncConnection, *, user_id: str, task_id: str, state: HitlState) -> HitlTask:
+    """To any but ANSWERED. The caller holds the session's lock, and knows the question to be there."""
+    row = await connection.execute(_SET_STATE, {"user_id": user_id, "task_id": task_id, "state": state})
+    return to_hitl_task(row.one())
+
+
+_ANSWER = text("""
+    UPDATE hitl_tasks AS t
+    SET state = 3, resolve_time = :now, answered_by_run_id = r.run_id, answer = m.content
+    FROM runs AS r
+    JOIN messages AS m
+        ON m.user_id = r.user_id AND m.session_id = r.session_id AND m.position = r.human_position
+    WHERE r.user_id = :user_id AND r.run_id = :run_id AND t.user_id = r.user_id AND t.task_id = r.answered_task_id""")
+
+
+async def answer_claimed(connection: AsyncConnection, *, user_id: str, run_id: str, now: datetime) -> None:
+    """The question that a run claimed is answered, by the message that began the run."""
+    await connection.execute(_ANSWER, {"user_id": user_id, "run_id": run_id, "now": now})
