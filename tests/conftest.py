@@ -3,15 +3,19 @@
 import secrets
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 import pytest
 
+from services.agent.knowledge.knowledge_base import open_knowledge
 from services.local.binaries import find_postgres, find_valkey, installed_wheel
 from services.local.postgres import running_postgres
 from services.local.valkey import running_valkey
+
+EXAMPLE_DOCUMENTS = Path(__file__).parents[1] / "examples" / "knowledge"
 
 MakeDatabase = Callable[[], Awaitable[str]]
 
@@ -53,20 +57,33 @@ async def valkey_url(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[
 async def make_database(postgres_url: str) -> AsyncIterator[MakeDatabase]:
     """Makes empty databases, and drops them after the test with whoever is still connected."""
     async with AsyncExitStack() as stack:
+        yield lambda: stack.enter_async_context(_database(postgres_url))
 
-        async def make() -> str:
-            name = f"test_{secrets.token_hex(8)}"
-            await _execute(postgres_url, f"CREATE DATABASE {name}")
-            stack.push_async_callback(_execute, postgres_url, f"DROP DATABASE {name} WITH (FORCE)")
-            return urlunsplit(urlsplit(postgres_url)._replace(path=f"/{name}"))
 
-        yield make
+@pytest.fixture(scope="session")
+async def example_documents_url(postgres_url: str) -> AsyncIterator[str]:
+    """A knowledge database with the example documents in its default collection; tests leave those as they are."""
+    async with _database(postgres_url) as url:
+        async with open_knowledge(url) as knowledge:
+            for path in sorted(EXAMPLE_DOCUMENTS.iterdir()):
+                await knowledge.ingest(path.name, path.read_bytes())
+        yield url
 
 
 @pytest.fixture
 async def database_url(make_database: MakeDatabase) -> str:
     """One empty database."""
     return await make_database()
+
+
+@asynccontextmanager
+async def _database(postgres_url: str) -> AsyncIterator[str]:
+    name = f"test_{secrets.token_hex(8)}"
+    await _execute(postgres_url, f"CREATE DATABASE {name}")
+    try:
+        yield urlunsplit(urlsplit(postgres_url)._replace(path=f"/{name}"))
+    finally:
+        await _execute(postgres_url, f"DROP DATABASE {name} WITH (FORCE)")
 
 
 async def _execute(url: str, statement: str) -> None:

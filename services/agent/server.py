@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import grpc.aio
+import structlog
 
 from askback.agent.v1 import agent_service_pb2, knowledge_service_pb2
 from askback.agent.v1.agent_service_pb2_grpc import add_AgentServiceServicer_to_server
@@ -27,6 +28,8 @@ from services.agent.runtime import AnsweringAgent
 from services.agent.settings import AgentSettings
 from services.runtime.server import RunningServer, ServerOptions, StartupError, running_server
 
+log = structlog.get_logger()
+
 SERVICE_NAMES = tuple(
     service.full_name
     for module in (agent_service_pb2, knowledge_service_pb2)
@@ -46,7 +49,9 @@ async def agent_server(settings: AgentSettings, *, models: Models | None = None)
     async with AsyncExitStack() as stack:
         knowledge = await stack.enter_async_context(_opened_knowledge(settings))
         storage = await stack.enter_async_context(StorageClient(settings.storage_address))
-        await asyncio.gather(knowledge.warm(), asyncio.to_thread(load_dictionary))
+        await asyncio.to_thread(load_dictionary)
+        # Beside the start, not before it: a question that comes at once waits no longer than it must.
+        stack.callback(asyncio.create_task(_warm(knowledge)).cancel)
         graph = build_rag_graph(knowledge.search, models.question, models.grade)
         runner = TurnRunner(
             conversation=StoredConversation(
@@ -78,6 +83,14 @@ async def agent_server(settings: AgentSettings, *, models: Models | None = None)
                 service_names=SERVICE_NAMES,
             )
         )
+
+
+async def _warm(knowledge: KnowledgeBase) -> None:
+    try:
+        await knowledge.warm()
+    except Exception as error:
+        # The first question tries again, and tells what is wrong in its trace.
+        log.warning("encoder_not_loaded", error=type(error).__name__)
 
 
 @asynccontextmanager

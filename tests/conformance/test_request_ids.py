@@ -106,8 +106,9 @@ async def test_a_late_repeat_brings_no_deleted_session_back(conversation: Conver
     """Nor does it touch a new session of the same id."""
     await conversation.begin("first", request_id="r", request_hash=b"1")
     await conversation.store.delete_session(conversation.user_id, conversation.session_id)
-    with pytest.raises(SessionDeleted):
+    with pytest.raises(SessionDeleted) as refusal:
         await conversation.begin("first", request_id="r", request_hash=b"1")
+    assert refusal.value.metadata == {"session_id": conversation.session_id}
     with pytest.raises(SessionNotFound):
         await conversation.store.get_session(conversation.user_id, conversation.session_id)
     await conversation.turn("another")

@@ -21,22 +21,19 @@ from tests.e2e.harness import EXAMPLES, OpenAgent, System
 
 
 @pytest.fixture(scope="session")
-async def system(postgres_url: str) -> AsyncIterator[System]:
+async def system(postgres_url: str, example_documents_url: str) -> AsyncIterator[System]:
     """One storage and one agent with the example documents; tests keep apart by their users."""
-    names = [f"e2e_{part}_{secrets.token_hex(4)}" for part in ("storage", "knowledge")]
-    for name in names:
-        await _execute(postgres_url, f"CREATE DATABASE {name}")
-    database_url, knowledge_url = (urlunsplit(urlsplit(postgres_url)._replace(path=f"/{name}")) for name in names)
+    name = f"e2e_{secrets.token_hex(4)}"
+    await _execute(postgres_url, f"CREATE DATABASE {name}")
+    database_url = urlunsplit(urlsplit(postgres_url)._replace(path=f"/{name}"))
     storage_settings = StorageSettings.of(storage_address="127.0.0.1:0", database_url=SecretStr(database_url))
     async with storage_server(storage_settings) as storage:
-        async with _agent(storage.address, knowledge_url) as agent:
+        async with _agent(storage.address, example_documents_url) as agent:
             async with (
                 StorageClient(storage.address) as storage_client,
                 AgentClient(agent.address) as agent_client,
                 KnowledgeClient(agent.address) as knowledge_client,
             ):
-                for document in sorted((EXAMPLES / "knowledge").iterdir()):
-                    await knowledge_client.ingest_document(content=document)
                 yield System(
                     storage=storage_client,
                     agent=agent_client,
@@ -44,10 +41,9 @@ async def system(postgres_url: str) -> AsyncIterator[System]:
                     agent_server=agent,
                     storage_address=storage.address,
                     database_url=database_url,
-                    knowledge_url=knowledge_url,
+                    knowledge_url=example_documents_url,
                 )
-    for name in names:
-        await _execute(postgres_url, f"DROP DATABASE {name} WITH (FORCE)")
+    await _execute(postgres_url, f"DROP DATABASE {name} WITH (FORCE)")
 
 
 @pytest.fixture

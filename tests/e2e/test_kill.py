@@ -13,7 +13,6 @@ async def test_an_agent_killed_between_asking_back_and_the_answer_loses_nothing(
     async with running_system(home=tmp_path / "home", report=lines.append, durable=False) as system:
         async with (
             AgentClient(system.agent_address) as agent,
-            StorageClient(system.storage_address) as storage,
             KnowledgeClient(system.agent_address) as knowledge,
         ):
             for line in ("alder", "birch", "cedar"):
@@ -25,6 +24,7 @@ async def test_an_agent_killed_between_asking_back_and_the_answer_loses_nothing(
             await system.kill_agent()
             await system.start_agent()
 
+        async with AgentClient(system.agent_address) as agent, StorageClient(system.storage_address) as storage:
             resumed = await chat(agent, user_id="ada", session_id="s", message="Cedar", answers_task_id=task.task_id)
             assert "pin.dat" in text_of(resumed)
             assert "RESUME" in step_kinds(resumed)

@@ -5,6 +5,7 @@ import os
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import Final, Protocol
 
 import numpy as np
@@ -39,8 +40,8 @@ class Encoder(Protocol):
 class BuiltInEncoder:
     """The universal sentence encoder in numpy: Chinese, English and fourteen more languages, no network.
 
-    It loads on first use and runs on two threads of its own, so that a question does not wait behind a
-    document: one that is ingested keeps one thread busy with small batches.
+    It loads on first use, once in a process, and runs on two threads of its own, so that a question does not
+    wait behind a document: one that is ingested keeps one thread busy with small batches.
     """
 
     name: Final = "use-multilingual-3"
@@ -49,8 +50,6 @@ class BuiltInEncoder:
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="encoder")
-        self._loading = threading.Lock()
-        self._model: USE | None = None
 
     async def encode(self, texts: Sequence[str]) -> Vectors:
         loop = asyncio.get_running_loop()
@@ -64,14 +63,18 @@ class BuiltInEncoder:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _encode(self, texts: list[str]) -> Vectors:
-        encoded: Vectors = self._loaded().encode(texts)
+        with _loading:
+            model = _built_in_model()
+        encoded: Vectors = model.encode(texts)
         return encoded
 
-    def _loaded(self) -> USE:
-        with self._loading:
-            if self._model is None:
-                model = USE(threads=os.cpu_count() or 1)
-                # The weights are read by the first call, which must not run twice at once.
-                model.encode(["ready"])
-                self._model = model
-            return self._model
+
+_loading = threading.Lock()
+
+
+@cache
+def _built_in_model() -> USE:
+    model = USE(threads=os.cpu_count() or 1)
+    # The weights are read by the first call, which must not run twice at once.
+    model.encode(["ready"])
+    return model

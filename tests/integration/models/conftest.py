@@ -1,17 +1,13 @@
-"""The example documents, ingested once, and the whole pipeline over them with the built-in models."""
+"""The example documents and the whole pipeline over them with the built-in models."""
 
 import json
-import secrets
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
-import asyncpg
 import pytest
 
 from services.agent.knowledge.knowledge_base import open_knowledge
-from services.agent.knowledge.retrieve import RetrievalSettings
 from services.agent.models.extractive import ExtractiveChatModel, ExtractiveGradeModel, ExtractiveQuestionModel
 from services.agent.rag.graph import build_rag_graph
 from services.agent.request_context import AskBack, ChatRequestContext
@@ -77,20 +73,10 @@ class Conversation:
 
 
 @pytest.fixture(scope="session")
-async def agent(postgres_url: str) -> AsyncIterator[AnsweringAgent]:
-    name = f"examples_{secrets.token_hex(8)}"
-    connection = await asyncpg.connect(postgres_url)
-    try:
-        await connection.execute(f"CREATE DATABASE {name}")
-        url = urlunsplit(urlsplit(postgres_url)._replace(path=f"/{name}"))
-        async with open_knowledge(url, RetrievalSettings()) as knowledge:
-            for path in sorted((EXAMPLES / "knowledge").iterdir()):
-                await knowledge.ingest(path.name, path.read_bytes(), collection="")
-            graph = build_rag_graph(knowledge.search, ExtractiveQuestionModel(), ExtractiveGradeModel())
-            yield AnsweringAgent(model=ExtractiveChatModel(), graph=graph)
-        await connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
-    finally:
-        await connection.close()
+async def agent(example_documents_url: str) -> AsyncIterator[AnsweringAgent]:
+    async with open_knowledge(example_documents_url) as knowledge:
+        graph = build_rag_graph(knowledge.search, ExtractiveQuestionModel(), ExtractiveGradeModel())
+        yield AnsweringAgent(model=ExtractiveChatModel(), graph=graph)
 
 
 @pytest.fixture

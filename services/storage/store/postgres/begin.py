@@ -42,7 +42,7 @@ async def begin_run(connection: AsyncConnection, request: BeginRun, *, record: R
         # Before anything else: a late repeat must not bring a deleted session back.
         known = await record.claim(connection, session_id=session_id, result={"run_id": run_id})
         if known is not None:
-            return await _begun_before(connection, request, run_id=known["run_id"])
+            return await _begun_before(connection, request, run_id=known.get("run_id", ""))
 
     session = await _lock_session(connection, user_id=request.user_id, session_id=session_id)
     task = await _find_question(connection, request, session)
@@ -190,11 +190,9 @@ _SESSION = text(f"SELECT {SESSION} FROM sessions AS s WHERE s.user_id = :user_id
 
 async def _begun_before(connection: AsyncConnection, request: BeginRun, *, run_id: str) -> BegunRun:
     run = await find_run(connection, user_id=request.user_id, run_id=run_id)
-    if run is None:
-        raise SessionDeleted(request.session_id)
-    names = {"user_id": request.user_id, "session_id": run.session_id}
+    names = {"user_id": request.user_id, "session_id": run.session_id if run else ""}
     found = (await connection.execute(_SESSION, names)).one_or_none()
-    if found is None:
+    if run is None or found is None:
         raise SessionDeleted(request.session_id)
     session = to_session(found)
     is_holder = bool(request.holder_id) and request.holder_id == run.holder_id and run.status == RunStatus.RUNNING

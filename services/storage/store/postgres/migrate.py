@@ -15,7 +15,8 @@ _LOCK = 0x61736B6261636B
 async def migrate(engine: AsyncEngine) -> None:
     """Runs what migrations are missing, in one transaction; any number of replicas may start at once.
 
-    The lock is the transaction's, so that it holds behind a pooler as well, and dies with its holder.
+    The lock is the transaction's, so that it holds behind a pooler as well, and dies with its holder. alembic
+    keeps its context in globals: a process must not migrate two databases at once.
     """
     async with engine.begin() as connection:
         await connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})

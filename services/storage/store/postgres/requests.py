@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.storage.errors import Contention, RequestIdReused, SessionDeleted
+from services.storage.errors import Contention, RequestIdReused
 from services.storage.store.postgres.rows import to_json
 
 HASH_KEY = text("SELECT key FROM hash_keys WHERE purpose = 'request_id'")
@@ -52,7 +52,7 @@ class RequestRecord:
         """Stores `result` for a repeat to find, and returns None; or is a repeat, and returns the first result.
 
         Waits for another transaction that has claimed the same and not ended. `session_id` is that of the
-        session without which the result means nothing.
+        session without which the result means nothing: once it is deleted a repeat gets an empty one.
         """
         claimed = await connection.execute(
             _CLAIM,
@@ -73,7 +73,5 @@ class RequestRecord:
             raise Contention
         if not hmac.compare_digest(first.request_hash, self.request_hash):
             raise RequestIdReused
-        if first.result is None:
-            raise SessionDeleted(session_id or "")
-        found: dict[str, Any] = first.result
+        found: dict[str, Any] = first.result or {}
         return found

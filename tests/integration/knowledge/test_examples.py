@@ -15,10 +15,8 @@ QUESTIONS: list[dict[str, Any]] = json.loads((EXAMPLES / "questions.json").read_
 
 
 @pytest.fixture
-async def knowledge(database_url: str) -> AsyncIterator[KnowledgeBase]:
-    async with open_knowledge(database_url) as opened:
-        for path in sorted((EXAMPLES / "knowledge").iterdir()):
-            await opened.ingest(path.name, path.read_bytes())
+async def knowledge(example_documents_url: str) -> AsyncIterator[KnowledgeBase]:
+    async with open_knowledge(example_documents_url) as opened:
         yield opened
 
 
