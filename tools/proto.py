@@ -1,12 +1,11 @@
 """Generates the Python code of protos/ into clients/python, or with --check holds that it is fresh.
 
-The check also lints the protos, and compares them with those of the main branch, where there are any.
+The check also lints the protos, and holds that they break no one who was built against those before.
 Only `*_service.proto` goes through the gRPC plugin.
 """
 
 import argparse
 import filecmp
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -69,23 +68,24 @@ def stale_files() -> list[str]:
         )
 
 
-def main_branch() -> str | None:
-    """The commit that the API must not break: main's own, or its parent where main is checked out."""
-    for name in ("origin/main", "main"):
-        found = subprocess.run(
-            ["git", "rev-parse", "--verify", "--quiet", f"{name}:protos"], capture_output=True, text=True, cwd=ROOT
-        )
-        if found.returncode == 0:
-            return name
+def released_api() -> str | None:
+    """The commit that the API must not break: the newest release's, before the first one that of the first protos."""
+    for command in (
+        ["git", "describe", "--tags", "--abbrev=0", "--match", "v*"],
+        ["git", "log", "--reverse", "--diff-filter=A", "--format=%H", "--", "protos/buf.yaml"],
+    ):
+        found = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+        if found.returncode == 0 and (names := found.stdout.split()):
+            return names[0]
     return None
 
 
 def check_api() -> None:
     buf = BIN / "buf"
     run(buf, "lint", PROTOS)
-    if (branch := main_branch()) and shutil.which("git"):
+    if (commit := released_api()) is not None:
         with tempfile.TemporaryDirectory() as folder:
-            archive = subprocess.run(["git", "archive", branch, "protos"], check=True, capture_output=True, cwd=ROOT)
+            archive = subprocess.run(["git", "archive", commit, "protos"], check=True, capture_output=True, cwd=ROOT)
             subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
             run(buf, "breaking", PROTOS, "--against", Path(folder) / "protos")
 
