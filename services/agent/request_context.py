@@ -1,18 +1,16 @@
 """What one request shares between the runner, the knowledge tool and the pipeline; two requests share nothing."""
 
 import asyncio
-import re
 import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any
 
+from services.agent.language import Language, language_of
 from services.agent.schemas import HitlKind, HitlResumeState, RagTrace, normalize_rag_trace
-
-Language = Literal["zh", "en"]
 
 MAX_WAITING_STEPS = 4096
 KNOWLEDGE_SEARCHES_PER_TURN = 1
@@ -20,15 +18,6 @@ DEFAULT_COLLECTION = "default"
 
 # How often a thread that is held back looks whether the loop that reads its steps has gone.
 _HELD_BACK_CHECK_S = 0.5
-
-_HAN = re.compile(r"[\u3400-\u9fff\uf900-\ufaff]")
-_LATIN_WORD = re.compile(r"[A-Za-z]{2,}")
-
-
-def language_of(text: str) -> Language:
-    """Chinese where the Han characters are at least as many as the words in Latin letters, else English."""
-    han = len(_HAN.findall(text))
-    return "zh" if han and han >= len(_LATIN_WORD.findall(text)) else "en"
 
 
 class RagStepKind(StrEnum):
@@ -312,8 +301,6 @@ __all__ = [
     "MAX_WAITING_STEPS",
     "AskBack",
     "ChatRequestContext",
-    "Language",
     "RagStep",
     "RagStepKind",
-    "language_of",
 ]

@@ -6,12 +6,13 @@ from typing import Final
 
 import rjieba
 
-_HAN: Final = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"
+from services.agent.language import HAN
+
 _TOKEN: Final = re.compile(
-    rf"(?P<han>[{_HAN}]+)|(?P<word>[^\W_{_HAN}]+(?:[.\-_'’/][^\W_{_HAN}]+)*)",
+    rf"(?P<han>[{HAN}]+)|(?P<word>[^\W_{HAN}]+(?:[.\-_'’/][^\W_{HAN}]+)*)",
 )
 _PARTS: Final = re.compile(r"[.\-_'’/]")
-_HAN_CHARACTER: Final = re.compile(f"[{_HAN}]")
+_HAN_CHARACTER: Final = re.compile(f"[{HAN}]")
 _MAX_TERM_CHARACTERS: Final = 64
 _VOWELS: Final = frozenset("aeiouy")
 

@@ -3,9 +3,10 @@
 import re
 from collections.abc import Sequence
 
-_HAN = r"\u3400-\u9fff\uf900-\ufaff"
-_WORD = rf"[^\W_{_HAN}]+"
-_TERM = re.compile(rf"[{_HAN}]+|{_WORD}(?:[._-]{_WORD})*")
+from services.agent.language import HAN
+
+_WORD = rf"[^\W_{HAN}]+"
+_TERM = re.compile(rf"[{HAN}]+|{_WORD}(?:[._-]{_WORD})*")
 _NUMBER = re.compile(
     r"(?:#|no\.?|number|option|选项|选|第)?\s*(\d{1,2}|[一二三四五六七八九十])\s*(?:[.)）。、]|个|项|号|种)?",
     re.IGNORECASE,

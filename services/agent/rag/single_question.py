@@ -2,10 +2,12 @@
 
 import re
 
+from services.agent.language import HAN
+
 _MAX_WORDS = 16
 _MAX_HAN = 32
 
-_HAN = re.compile(r"[\u3400-\u9fff\uf900-\ufaff]")
+_HAN_CHARACTER = re.compile(f"[{HAN}]")
 _WORD = re.compile(r"[A-Za-z0-9][\w.'’-]*")
 # Anything that can join, oppose or list: whether it does is for a model to say.
 _JOINS_ENGLISH = re.compile(
@@ -25,7 +27,7 @@ _HINTS_AT_SEVERAL = (_SENTENCE_END, _LISTING, _JOINS_ENGLISH, _JOINS_CHINESE)
 def plainly_single(question: str) -> bool:
     """True only where nothing in the question hints at a second one; False decides nothing."""
     text = question.strip()
-    if not text or len(_HAN.findall(text)) > _MAX_HAN or len(_WORD.findall(text)) > _MAX_WORDS:
+    if not text or len(_HAN_CHARACTER.findall(text)) > _MAX_HAN or len(_WORD.findall(text)) > _MAX_WORDS:
         return False
     body = text.rstrip("?？!！。;；. ")
     return not any(pattern.search(body) for pattern in _HINTS_AT_SEVERAL)

@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from services.agent.language import Language
 from services.agent.models.base import GradedEvidence
 from services.agent.rag.decision import ANSWER, ANSWER_PARTIALLY, CLARIFY, NO_KNOWLEDGE, SCOPE_SELECT, Decision
 from services.agent.rag.state import Finding
 from services.agent.rag.wording import joined_prompts, parts_covered
-from services.agent.request_context import Language
 from services.agent.schemas import (
     Ambiguity,
     Answerability,

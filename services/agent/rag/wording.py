@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from enum import Enum
 
-from services.agent.request_context import ChatRequestContext, Language, RagStepKind
+from services.agent.language import Language
+from services.agent.request_context import ChatRequestContext, RagStepKind
 from services.agent.schemas import Answerability, EvidenceGrade, Relevance, RetrievalStatus
 
 _MAX_DETAIL = 200
@@ -104,7 +105,7 @@ def parts_covered(language: Language, *, covered: int, total: int, chunks: int) 
     return _in(
         language,
         f"{total} 个子问题中 {covered} 个有证据，共 {chunks} 段",
-        f"evidence for {covered} of {total} parts, {passages('en', chunks)}",
+        f"evidence for {covered} of {total} parts, {passages(Language.ENGLISH, chunks)}",
     )
 
 
@@ -150,7 +151,7 @@ def joined_prompts(language: Language, prompts: Sequence[str]) -> str:
 
 
 def _in(language: Language, zh: str, en: str) -> str:
-    return zh if language == "zh" else en
+    return zh if language is Language.CHINESE else en
 
 
 def _shortened(text: str) -> str:

@@ -7,13 +7,13 @@ from collections import Counter
 import pytest
 from pydantic import ValidationError
 
+from services.agent.language import language_of
 from services.agent.request_context import (
     MAX_WAITING_STEPS,
     AskBack,
     ChatRequestContext,
     RagStep,
     RagStepKind,
-    language_of,
 )
 from services.agent.schemas import HitlKind, HitlResumeState, RagTrace, RetrievalStatus, RetrievedChunk, Route
 

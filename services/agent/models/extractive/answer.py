@@ -3,10 +3,10 @@
 import re
 from collections.abc import Sequence
 
+from services.agent.language import Language, has_han, language_of
 from services.agent.models.extractive import wording
 from services.agent.models.extractive.asking import Asking
 from services.agent.models.extractive.evidence import Evidence, Passage, weigh
-from services.agent.models.extractive.language import Language, has_han, language_of
 from services.agent.schemas import RetrievedChunk
 
 MAX_SENTENCES = 5

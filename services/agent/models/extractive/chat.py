@@ -21,11 +21,11 @@ from langchain_core.runnables import Runnable
 from langchain_core.tools import BaseTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
+from services.agent.language import language_of
 from services.agent.models.extractive import wording
 from services.agent.models.extractive.answer import compose
 from services.agent.models.extractive.asking import Asking, asking_of
 from services.agent.models.extractive.evidence import ANSWER_MARK
-from services.agent.models.extractive.language import language_of
 from services.agent.models.extractive.terms import terms_of
 from services.agent.schemas import RagTrace, RetrievalStatus, RetrievedChunk
 

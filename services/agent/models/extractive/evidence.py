@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import PurePosixPath
 
+from services.agent.language import Language, has_han, language_of
 from services.agent.models.extractive.asking import Asking, asking_of, holds_answer
-from services.agent.models.extractive.language import Language, has_han, language_of
 from services.agent.models.extractive.matching import TermMatcher
 from services.agent.models.extractive.sentences import Sentence, sentences_of
 from services.agent.models.extractive.terms import Term, fold, terms_of

@@ -1,6 +1,6 @@
 """Finds the terms of a question in sentences, and says how well: as written, or by a word akin to it."""
 
-from services.agent.models.extractive.language import has_han
+from services.agent.language import has_han
 from services.agent.models.extractive.sentences import Sentence
 from services.agent.models.extractive.terms import Term, fold, stem, stems_of
 

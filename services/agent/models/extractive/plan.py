@@ -4,9 +4,9 @@ import asyncio
 import re
 from collections.abc import Iterable, Sequence
 
+from services.agent.language import Language, language_of
 from services.agent.models.extractive import wording
 from services.agent.models.extractive.evidence import Evidence, weigh
-from services.agent.models.extractive.language import Language, language_of
 from services.agent.models.extractive.terms import Term
 from services.agent.schemas import (
     MAX_SUB_QUESTIONS,

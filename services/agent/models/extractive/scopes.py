@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
+from services.agent.language import has_han
 from services.agent.models.extractive.asking import counts_in
 from services.agent.models.extractive.evidence import Evidence, Passage, named_by_file
-from services.agent.models.extractive.language import has_han
 from services.agent.models.extractive.terms import Term, TermKind, fold, stems_of, terms_of
 
 # A passage competes where it covers, within a tenth, as much of the question as the best: less than the

@@ -8,16 +8,15 @@ from functools import lru_cache
 
 import rjieba
 
-from services.agent.models.extractive.language import (
+from services.agent.language import HAN, has_han
+from services.agent.models.extractive.stop_words import (
     CHINESE_FUNCTION_TAGS,
     CHINESE_STOP_WORDS,
-    CJK,
     ENGLISH_STOP_WORDS,
-    has_han,
 )
 
-_WORD = re.compile(rf"[^\W_{CJK}]+(?:[.\-'’][^\W_{CJK}]+)*")
-_PIECE = re.compile(rf"[{CJK}]+|[^\W_{CJK}]+(?:[.\-'’][^\W_{CJK}]+)*")
+_WORD = re.compile(rf"[^\W_{HAN}]+(?:[.\-'’][^\W_{HAN}]+)*")
+_PIECE = re.compile(rf"[{HAN}]+|[^\W_{HAN}]+(?:[.\-'’][^\W_{HAN}]+)*")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}\b)")
 _SENTENCE_START = re.compile(r"(?:^|[.!?:：。？！\n]\s*)[\"'“(]*$")
 _NAME_TAGS = frozenset(("nr", "ns", "nt", "nz", "nrt"))

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from services.agent.models.extractive.language import Language
+from services.agent.language import Language
 
 
 def _in(language: Language, english: str, chinese: str) -> str:

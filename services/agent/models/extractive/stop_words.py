@@ -1,28 +1,4 @@
-"""Which of the two languages a text is in, and the words of each that carry no content."""
-
-import re
-from enum import StrEnum
-
-CJK = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
-_CJK_CHARACTER = re.compile(f"[{CJK}]")
-_OTHER_WORD = re.compile(r"[^\W\d_]{2,}")
-
-
-class Language(StrEnum):
-    ENGLISH = "en"
-    CHINESE = "zh"
-
-
-def language_of(text: str) -> Language:
-    """Chinese where Han characters are at least as many as the words beside them, English otherwise."""
-    han = len(_CJK_CHARACTER.findall(text))
-    words = len(_OTHER_WORD.findall(_CJK_CHARACTER.sub(" ", text)))
-    return Language.CHINESE if han and han >= words else Language.ENGLISH
-
-
-def has_han(text: str) -> bool:
-    return _CJK_CHARACTER.search(text) is not None
-
+"""The words of each language that carry no content."""
 
 # Words of grammar and of asking. What is left of a question without them is what it is about.
 ENGLISH_STOP_WORDS = frozenset(
