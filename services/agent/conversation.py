@@ -55,8 +55,8 @@ class Conversation(Protocol):
     async def finish(self, turn: Turn, result: TurnResult) -> TurnFinished:
         """Stores how the turn ended and frees the lease, all or nothing.
 
-        Tries again within the lease while storage cannot be reached. Raises LeaseLost, SessionDeleted,
-        StorageUnavailable, or StorageRefused.
+        Tries again within the lease while storage cannot be reached or is too busy. Raises LeaseLost,
+        SessionDeleted, StorageUnavailable, or what storage refuses it with.
         """
         ...
 
@@ -179,6 +179,10 @@ _REFUSALS = {
 }
 
 
+# Refusals that are not about the request: the same again may succeed.
+_PASSING = {"CONTENTION", "OVERLOADED"}
+
+
 async def _told(call: Awaitable[_Reply], *, turn: Turn | None = None) -> _Reply:
     """The reply, or the failure in the agent's own words."""
     try:
@@ -216,8 +220,9 @@ async def _within_lease(attempt: Callable[[], Awaitable[_Reply]], *, lease_s: fl
     while True:
         try:
             return await attempt()
-        except StorageUnavailable:
-            if loop.time() + pause_s > deadline:
+        except ServiceError as error:
+            passing = isinstance(error, StorageUnavailable) or error.reason in _PASSING
+            if not passing or loop.time() + pause_s > deadline:
                 raise
         await asyncio.sleep(pause_s)
         pause_s = min(pause_s * 2, 2.0)

@@ -9,14 +9,15 @@ import traceback
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import structlog
 
 from services.agent.conversation import Conversation
-from services.agent.errors import StorageUnavailable
+from services.agent.errors import LeaseLost, SessionDeleted, StorageUnavailable
 from services.agent.rag.wording import Line, tell
 from services.agent.request_context import DEFAULT_COLLECTION, AskBack, ChatRequestContext
-from services.agent.runtime import AnsweringAgent
+from services.agent.runtime import Said
 from services.agent.turn import (
     AskedBack,
     ContentDelta,
@@ -44,6 +45,12 @@ MAX_REPLY_BYTES = 1024 * 1024
 _QUEUE_EVENTS = 1_000
 
 
+class Answerer(Protocol):
+    """Whoever speaks in a turn; AnsweringAgent does."""
+
+    def answer(self, turn: Turn, *, message: str, context: ChatRequestContext) -> AsyncGenerator[Said]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class _Over:
     """Behind the last event: the turn is over, with an error that the caller is told, or without."""
@@ -58,14 +65,16 @@ class TurnRunner:
         self,
         *,
         conversation: Conversation,
-        agent: AnsweringAgent,
+        agent: Answerer,
         title: Callable[[str], str],
         turn_limit_s: float,
+        heartbeat_s: float = HEARTBEAT_S,
     ) -> None:
         self._conversation = conversation
         self._agent = agent
         self._title = title
         self._turn_limit_s = turn_limit_s
+        self._heartbeat_s = heartbeat_s
         self._tasks: dict[asyncio.Task[None], _RunningTurn] = {}
 
     @asynccontextmanager
@@ -81,6 +90,7 @@ class TurnRunner:
             agent=self._agent,
             title=self._title,
             limit_s=self._turn_limit_s,
+            heartbeat_s=self._heartbeat_s,
             streamed=streamed,
         )
         task = asyncio.create_task(running.run())
@@ -92,10 +102,14 @@ class TurnRunner:
         finally:
             running.leave()
 
+    def stop_all(self, error: ServiceError) -> None:
+        """Cuts the turns under way short; their callers are told of the error once it is stored."""
+        for running in list(self._tasks.values()):
+            running.stop(error)
+
     async def aclose(self) -> None:
-        """Ends the turns under way with SHUTTING_DOWN, and returns once they are stored."""
-        for running in self._tasks.values():
-            running.stop(ShuttingDown())
+        """Ends the turns that are still under way, and returns once all are stored."""
+        self.stop_all(ShuttingDown())
         while self._tasks:
             await asyncio.wait(list(self._tasks))
 
@@ -106,9 +120,10 @@ class _RunningTurn:
         request: TurnRequest,
         *,
         conversation: Conversation,
-        agent: AnsweringAgent,
+        agent: Answerer,
         title: Callable[[str], str],
         limit_s: float,
+        heartbeat_s: float,
         streamed: bool,
     ) -> None:
         self._request = request
@@ -116,6 +131,7 @@ class _RunningTurn:
         self._agent = agent
         self._title = title
         self._limit_s = limit_s
+        self._heartbeat_s = heartbeat_s
         self._streamed = streamed
         self._queue: asyncio.Queue[TurnEvent | _Over] = asyncio.Queue(_QUEUE_EVENTS)
         self._production: asyncio.Task[AskBack | None] | None = None
@@ -149,7 +165,7 @@ class _RunningTurn:
     async def events(self) -> AsyncGenerator[TurnEvent]:
         while True:
             try:
-                async with asyncio.timeout(HEARTBEAT_S):
+                async with asyncio.timeout(self._heartbeat_s):
                     event = await self._queue.get()
             except TimeoutError:
                 yield Heartbeat()
@@ -177,26 +193,10 @@ class _RunningTurn:
             await self._queue.put(event)
 
     async def _run(self) -> ServiceError | None:
-        request = self._request
-        turn = await self._conversation.begin(request, title=self._title(request.message))
+        turn = await self._conversation.begin(self._request, title=self._title(self._request.message))
         structlog.contextvars.bind_contextvars(run_id=turn.run_id)
-        await self._tell(TurnStarted(turn))
-        if turn.human_position == 1:
-            await self._tell(SessionTitled(turn.title))
-        make_context = ChatRequestContext.for_stream if self._streamed else ChatRequestContext.for_sync
-        resumed = turn.claimed.resume_state if turn.claimed else None
-        context = make_context(
-            user_id=turn.user_id,
-            session_id=turn.session_id,
-            question=turn.claimed.original_question if turn.claimed else request.message,
-            collection=request.collection or (resumed and resumed.collection) or DEFAULT_COLLECTION,
-        )
-        try:
-            result, error = await self._produce(turn, context)
-            result = replace(result, trace=context.take_rag_trace(), usage=self._usage)
-        finally:
-            context.close()
-        finished = await self._store(turn, result)
+        result, error = await self._live(turn)
+        finished, error = await self._store(turn, result, error)
         if result.trace is not None:
             await self._tell(TraceTold(result.trace))
         if finished.task is not None:
@@ -204,36 +204,74 @@ class _RunningTurn:
         await self._tell(finished)
         return _about(error, turn) if error else None
 
-    async def _store(self, turn: Turn, result: TurnResult) -> TurnFinished:
+    async def _live(self, turn: Turn) -> tuple[TurnResult, ServiceError | None]:
+        """What there is to store, and the error that it ended with; whatever breaks, the turn is not lost.
+
+        Raises LeaseLost and SessionDeleted: then there is nothing left to store it in.
+        """
+        context = self._context(turn)
         try:
-            return await self._conversation.finish(turn, result)
-        except ServiceError as error:
-            raise _about(error, turn) from error
+            await self._tell(TurnStarted(turn))
+            if turn.human_position == 1:
+                await self._tell(SessionTitled(turn.title))
+            result, error = await self._produce(turn, context)
+        except (LeaseLost, SessionDeleted) as lost:
+            raise _about(lost, turn) from None
+        except Exception as unforeseen:
+            result, error = self._ended_by(_unforeseen(unforeseen))
+        finally:
+            context.close()
+        return replace(result, trace=context.take_rag_trace(), usage=self._usage), error
+
+    def _context(self, turn: Turn) -> ChatRequestContext:
+        make_context = ChatRequestContext.for_stream if self._streamed else ChatRequestContext.for_sync
+        resumed = turn.claimed.resume_state if turn.claimed else None
+        return make_context(
+            user_id=turn.user_id,
+            session_id=turn.session_id,
+            question=turn.claimed.original_question if turn.claimed else self._request.message,
+            collection=self._request.collection or (resumed and resumed.collection) or DEFAULT_COLLECTION,
+        )
+
+    async def _store(
+        self, turn: Turn, result: TurnResult, error: ServiceError | None
+    ) -> tuple[TurnFinished, ServiceError | None]:
+        """Where storage refuses what there is, the turn is stored as FAILED, with what was said alone."""
+        try:
+            try:
+                return await self._conversation.finish(turn, result), error
+            except (LeaseLost, SessionDeleted, StorageUnavailable):
+                raise
+            except ServiceError as refused:
+                log.error("turn_refused", run_id=turn.run_id, reason=refused.reason, status=result.status)
+                bare, _ = self._ended_by(refused)
+                return await self._conversation.finish(turn, replace(bare, usage=self._usage)), refused
+        except ServiceError as failure:
+            raise _about(failure, turn) from None
 
     async def _produce(self, turn: Turn, context: ChatRequestContext) -> tuple[TurnResult, ServiceError | None]:
-        """Lets the agent speak until it is done, stopped, out of time, or its lease is lost.
-
-        Raises LeaseLost and SessionDeleted: then there is nothing left to store the turn in.
-        """
+        """Lets the agent speak until it is done, stopped, out of time, or its lease is lost."""
         if self._stopped:
             return self._ended_by(self._stopped_by)
         production = self._production = asyncio.create_task(self._speak(turn, context))
         renewal = asyncio.create_task(self._keep_lease(turn))
         try:
-            done, _ = await asyncio.wait(
-                {production, renewal}, timeout=self._limit_s, return_when=asyncio.FIRST_COMPLETED
-            )
+            await asyncio.wait({production, renewal}, timeout=self._limit_s, return_when=asyncio.FIRST_COMPLETED)
+            production.cancel()
+            # The lease is kept while what was cancelled tidies up.
+            await asyncio.wait({production})
+            asked_to_stop = renewal.done()
         finally:
             for task in (production, renewal):
                 task.cancel()
             await asyncio.wait({production, renewal})
-        if renewal in done and (lost := renewal.exception()) is not None:
-            raise _about(lost, turn) if isinstance(lost, ServiceError) else lost
+        if asked_to_stop and (lost := renewal.exception()) is not None:
+            raise lost
         if not production.cancelled():
             return self._outcome(production)
         if self._stopped:
             return self._ended_by(self._stopped_by)
-        if renewal in done:
+        if asked_to_stop:
             return self._ended_by(None)
         return self._ended_by(TimeLimit("the turn", limit_s=self._limit_s))
 
@@ -285,22 +323,28 @@ class _RunningTurn:
         self._said_bytes += len(text.encode())
         if self._said_bytes > MAX_REPLY_BYTES:
             raise TooLarge("the reply", limit=MAX_REPLY_BYTES, actual=self._said_bytes)
-        # Kept before it is told: what is stored is never less than what the caller saw.
-        self._said.append(text)
         async with self._order:
             for step in context.drain_steps():
                 await self._tell(step)
-            await self._tell(ContentDelta(text))
+            # Kept before it is told, and taken back where it could not be: what is stored is what was told.
+            self._said.append(text)
+            try:
+                await self._tell(ContentDelta(text))
+            except asyncio.CancelledError:
+                self._said.pop()
+                raise
 
     async def _keep_lease(self, turn: Turn) -> None:
-        """Renews the lease until someone asks for the turn to stop."""
+        """Renews the lease until someone asks for the turn to stop; raises LeaseLost, SessionDeleted."""
         while True:
             await asyncio.sleep(turn.lease_s / 3)
             try:
                 if await self._conversation.renew(turn):
                     return
-            except StorageUnavailable:
-                log.warning("lease_not_renewed", run_id=turn.run_id)
+            except (LeaseLost, SessionDeleted):
+                raise
+            except ServiceError as error:
+                log.warning("lease_not_renewed", run_id=turn.run_id, reason=error.reason)
 
 
 def _about(error: ServiceError, turn: Turn) -> ServiceError:

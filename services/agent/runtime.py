@@ -20,7 +20,7 @@ from langgraph.errors import GraphRecursionError
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import Runtime
 
-from services.agent.errors import AgentStepLimit
+from services.agent.errors import AgentStepLimit, ModelMalformed
 from services.agent.rag.graph import RagGraph
 from services.agent.rag.outcome import RagOutcome
 from services.agent.rag.prompts import evidence_message
@@ -58,16 +58,21 @@ class AnsweringAgent:
     async def answer(self, turn: Turn, *, message: str, context: ChatRequestContext) -> AsyncGenerator[Said]:
         """The pieces of the answer as they come, or one AskBack; and what each model call used.
 
-        Raises ServiceError: a model's, the retrieval's, or AgentStepLimit. Closing the iterator, or
+        Raises ServiceError: a model's, the retrieval's, AgentStepLimit, ModelMalformed for a model that says
+        nothing. Text before a search is held back until it is known that none follows. Closing the iterator, or
         cancelling the task that reads it, ends the model's call.
         """
         if turn.claimed is None:
             said = self._run_agent(turn, message=message, context=context)
         else:
             said = self._go_on(turn, message=message, context=context)
+        spoke = False
         async with aclosing(said) as pieces:
             async for piece in pieces:
+                spoke = spoke or not isinstance(piece, Usage)
                 yield piece
+        if not spoke:
+            raise ModelMalformed
 
     async def _run_agent(self, turn: Turn, *, message: str, context: ChatRequestContext) -> AsyncGenerator[Said]:
         agent = create_agent_for_request(self._model, self._graph, context, note=turn.note)
@@ -77,17 +82,25 @@ class AnsweringAgent:
             config={"recursion_limit": MAX_STEPS},
             stream_mode=["messages", "updates"],
         )
+        held: list[str] | None = []
         try:
             async with aclosing(cast(Any, stream)) as parts:
                 async for mode, part in parts:
                     if mode == "updates":
                         if "tools" in part:
-                            began_ms = context.elapsed_ms()
+                            # What was said before a search is no part of the answer.
+                            began_ms, held = context.elapsed_ms(), None
                         continue
-                    chunk, metadata = part
-                    if _is_answering(chunk, metadata):
-                        for said in _said(chunk):
+                    spoken, metadata = part
+                    if not _is_answering(spoken, metadata):
+                        continue
+                    for said in _said(spoken):
+                        if isinstance(said, str) and held is not None:
+                            held.append(said)
+                        else:
                             yield said
+            for text in held or ():
+                yield text
         except GraphRecursionError:
             raise AgentStepLimit() from None
         if (ask_back := context.ask_back) is not None:
@@ -162,26 +175,30 @@ def _searched(outcome: RagOutcome) -> list[BaseMessage]:
     ]
 
 
-def _is_answering(chunk: object, metadata: dict[str, Any]) -> bool:
+def _is_answering(message: object, metadata: dict[str, Any]) -> bool:
     """Whether it is the answering model that speaks, and no model within a tool."""
     return (
-        isinstance(chunk, AIMessageChunk)
+        isinstance(message, AIMessage)
         and metadata.get("langgraph_node") == "model"
         and "|" not in str(metadata.get("langgraph_checkpoint_ns", ""))
     )
 
 
-def _said(chunk: AIMessageChunk) -> list[Said]:
+def _said(message: AIMessage) -> list[Said]:
+    """A piece of a streamed message, or a whole one of a model that does not stream."""
+    calls_tool, is_last = bool(message.tool_calls), True
+    if isinstance(message, AIMessageChunk):
+        calls_tool, is_last = bool(message.tool_call_chunks), message.chunk_position == "last"
     said: list[Said] = []
-    if (text := str(chunk.text)) and not chunk.tool_call_chunks:
+    if (text := str(message.text)) and not calls_tool:
         said.append(text)
-    if chunk.chunk_position == "last" or chunk.usage_metadata:
-        used = chunk.usage_metadata
+    used = message.usage_metadata
+    if is_last or used:
         said.append(
             Usage(
                 input_tokens=used["input_tokens"] if used else 0,
                 output_tokens=used["output_tokens"] if used else 0,
-                model_calls=1 if chunk.chunk_position == "last" else 0,
+                model_calls=int(is_last),
             )
         )
     return said

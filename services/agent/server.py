@@ -26,6 +26,7 @@ from services.agent.rpc.knowledge_service import KnowledgeServicer
 from services.agent.runner import TurnRunner
 from services.agent.runtime import AnsweringAgent
 from services.agent.settings import AgentSettings
+from services.runtime.errors import ShuttingDown
 from services.runtime.server import RunningServer, ServerOptions, StartupError, running_server
 
 log = structlog.get_logger()
@@ -51,7 +52,7 @@ async def agent_server(settings: AgentSettings, *, models: Models | None = None)
         storage = await stack.enter_async_context(StorageClient(settings.storage_address))
         await asyncio.to_thread(load_dictionary)
         # Beside the start, not before it: a question that comes at once waits no longer than it must.
-        stack.callback(asyncio.create_task(_warm(knowledge)).cancel)
+        stack.push_async_callback(_cancelled, asyncio.create_task(_warm(knowledge)))
         graph = build_rag_graph(knowledge.search, models.question, models.grade)
         runner = TurnRunner(
             conversation=StoredConversation(
@@ -81,8 +82,14 @@ async def agent_server(settings: AgentSettings, *, models: Models | None = None)
                 options=ServerOptions.from_settings(settings, address=settings.agent_address, limits_s=limits_s),
                 register=register,
                 service_names=SERVICE_NAMES,
+                wind_down=lambda: runner.stop_all(ShuttingDown()),
             )
         )
+
+
+async def _cancelled(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait({task})
 
 
 async def _warm(knowledge: KnowledgeBase) -> None:

@@ -117,11 +117,13 @@ async def running_server(
     register: Callable[[grpc.aio.Server], None],
     service_names: Sequence[str],
     ready: Callable[[], Awaitable[bool]] | None = None,
+    wind_down: Callable[[], None] | None = None,
 ) -> AsyncIterator[RunningServer]:
     """Serves what `register` adds, until left; raises StartupError where it cannot bind.
 
     On leaving, health turns NOT_SERVING, new calls are refused, and those under way have `drain_s` to end.
-    The rest are cancelled and told SHUTTING_DOWN. It returns once no handler is running any more.
+    `wind_down`, where there is one, then asks the rest to end in their own way, for `unwind_s`. What still runs
+    is cancelled and told SHUTTING_DOWN. It returns once no handler is running any more.
     """
     live_calls, hurry = LiveCalls(), asyncio.Event()
     server = grpc.aio.server(
@@ -160,20 +162,29 @@ async def running_server(
                 await following
         try:
             await health.stop()
-            await _drain(server, options=options, live_calls=live_calls, hurry=hurry)
+            await _drain(server, options=options, live_calls=live_calls, hurry=hurry, wind_down=wind_down)
         finally:
             # A no-op, unless draining itself was cut short.
             await server.stop(0)
 
 
 async def _drain(
-    server: grpc.aio.Server, *, options: ServerOptions, live_calls: LiveCalls, hurry: asyncio.Event
+    server: grpc.aio.Server,
+    *,
+    options: ServerOptions,
+    live_calls: LiveCalls,
+    hurry: asyncio.Event,
+    wind_down: Callable[[], None] | None,
 ) -> None:
     live_calls.stopping = True
-    refusing = asyncio.create_task(server.stop(options.drain_s + options.unwind_s))
+    refusing = asyncio.create_task(server.stop(options.drain_s + 2 * options.unwind_s))
     hurried = asyncio.create_task(hurry.wait())
     try:
         await _first_of(hurried, live_calls.wait(), limit_s=options.drain_s)
+        if live_calls and wind_down is not None:
+            _log.warning("calls_wound_down", calls=len(live_calls))
+            wind_down()
+            await _first_of(live_calls.wait(), limit_s=options.unwind_s)
         if live_calls:
             _log.warning("calls_cut_off", calls=len(live_calls))
             live_calls.cut_off()

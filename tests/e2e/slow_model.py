@@ -1,22 +1,32 @@
-"""A chat model that speaks when a test lets it: for what the built-in model is too quick for."""
+"""A chat model that speaks when a test lets it: for what the built-in model is too quick for, or too good."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessageChunk, BaseMessage
+from langchain_core.messages import AIMessageChunk, BaseMessage, ToolMessage
+from langchain_core.messages.tool import ToolCallChunk
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langchain_core.runnables import Runnable
 from pydantic import PrivateAttr
 
+from services.agent.tools.knowledge import KNOWLEDGE_TOOL_NAME
+
 
 class PacedChatModel(BaseChatModel):
-    """Says `pieces`, waiting before each but the first until `go_on` is set or an exception is given."""
+    """Searches once, then says `pieces`, waiting before each but the first until it may `go_on`.
+
+    `before_search` is what it says beside its search; `query` what it searches for, empty for the question
+    itself, None for no search at all.
+    """
 
     pieces: list[str]
     fails_with: Any = None
+    before_search: str = ""
+    query: str | None = ""
     _go_on: asyncio.Event = PrivateAttr(default_factory=asyncio.Event)
     _stopped: asyncio.Event = PrivateAttr(default_factory=asyncio.Event)
     _seen: list[Sequence[BaseMessage]] = PrivateAttr(default_factory=list)
@@ -61,6 +71,10 @@ class PacedChatModel(BaseChatModel):
         **kwargs: Any,
     ) -> AsyncIterator[ChatGenerationChunk]:
         self._seen.append(list(messages))
+        if self.query is not None and not isinstance(messages[-1], ToolMessage):
+            for chunk in self._search(self.query or str(messages[-1].text)):
+                yield chunk
+            return
         try:
             for place, piece in enumerate(self.pieces):
                 if place:
@@ -70,3 +84,9 @@ class PacedChatModel(BaseChatModel):
                 raise self.fails_with
         finally:
             self._stopped.set()
+
+    def _search(self, query: str) -> Iterator[ChatGenerationChunk]:
+        if self.before_search:
+            yield ChatGenerationChunk(message=AIMessageChunk(content=self.before_search))
+        call = ToolCallChunk(name=KNOWLEDGE_TOOL_NAME, args=json.dumps({"query": query}), id="call", index=0)
+        yield ChatGenerationChunk(message=AIMessageChunk(content="", tool_call_chunks=[call]))

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from askback.client import AgentClient, AskbackError, Internal, RunInProgress, ShuttingDown, TimeLimit
+from askback.client import AgentClient, AskbackError, Internal, RunInProgress, ShuttingDown, TimeLimit, TooLarge
+from askback.client import ModelMalformed as ModelMalformedTold
 from askback.storage.v1 import run_pb2, session_pb2
 from services.agent.errors import ModelMalformed
 from services.agent.models.roles import Models, built_in_models
@@ -62,7 +63,7 @@ async def test_a_stopped_answer_is_in_the_next_turns_context(system: System, ope
         await until_finished(system, user, run_id)
         model.go_on()
         await chat(agent, user_id=user, session_id="s", message="Go on")
-    assert [message.text for message in model.seen[-1]][1:] == ["Tell me", "The first half, ", "Go on"]
+    assert [message.text for message in model.seen[-1]][1:4] == ["Tell me", "The first half, ", "Go on"]
 
 
 async def test_a_failed_turn_keeps_the_question_and_what_came(system: System, open_agent: OpenAgent, user: str) -> None:
@@ -146,12 +147,18 @@ async def test_shutting_down_stores_the_turns_under_way(system: System, open_age
         server = await serving.enter_async_context(open_agent(models=models))
         async with AgentClient(server.address) as agent:
             stopping: asyncio.Task[None] | None = None
+            events = []
             with pytest.raises(ShuttingDown):
                 async for event in agent.stream_chat(user_id=user, session_id="s", message="Tell me"):
+                    events.append(event)
                     if event.HasField("content"):
                         stopping = asyncio.create_task(serving.aclose())
             assert stopping is not None
             await stopping
+    assert kinds(events).count("finished") == 1
+    assert events[-1].finished.error.reason == "SHUTTING_DOWN"
+    run = await system.storage.get_run(user_id=user, run_id=events[-1].run_id)
+    assert (run.status, run.error.reason) == (run_pb2.RUN_STATUS_FAILED, "SHUTTING_DOWN")
     [_, reply] = (await system.storage.list_messages(user_id=user, session_id="s")).messages
     assert reply.content == "So far"
     assert (await system.storage.get_session(user_id=user, session_id="s")).active_run_id == ""
@@ -167,6 +174,96 @@ async def test_nul_in_a_models_words_is_dropped_and_all_else_is_kept(
     assert text_of(events) == said.replace("\0", "")
     [_, reply] = (await system.storage.list_messages(user_id=user, session_id="s")).messages
     assert reply.content == text_of(events)
+
+
+async def test_what_is_said_before_a_search_is_no_part_of_the_answer(
+    system: System, open_agent: OpenAgent, user: str
+) -> None:
+    model, models = speaking("The answer.")
+    model.before_search = "Let me look. "
+    async with open_agent(models=models) as server, AgentClient(server.address) as agent:
+        asked = await chat(agent, user_id=user, session_id="s", message="How do I reset the admin PIN?")
+        assert text_of(asked) == ""
+        assert asked[-1].finished.status == run_pb2.RUN_STATUS_AWAITING_INPUT
+        answered = await chat(agent, user_id=user, session_id="t", message="How many requests does API v3 allow?")
+    assert text_of(answered) == "The answer."
+    [_, reply] = (await system.storage.list_messages(user_id=user, session_id="t")).messages
+    assert reply.content == "The answer."
+
+
+async def test_an_answer_without_a_search_is_told_whole(system: System, open_agent: OpenAgent, user: str) -> None:
+    model, models = speaking("Good morning", " to you")
+    model.query = None
+    model.go_on()
+    async with open_agent(models=models) as server, AgentClient(server.address) as agent:
+        events = await chat(agent, user_id=user, session_id="s", message="Good morning")
+    assert text_of(events) == "Good morning to you"
+    assert "rag_trace" not in kinds(events)
+
+
+async def test_a_model_that_says_nothing_is_a_failure(system: System, open_agent: OpenAgent, user: str) -> None:
+    _, models = speaking("")
+    async with open_agent(models=models) as server, AgentClient(server.address) as agent:
+        with pytest.raises(ModelMalformedTold):
+            await chat(agent, user_id=user, session_id="s", message="Tell me")
+
+
+async def test_the_trace_of_a_stopped_answer_is_kept_with_it(system: System, open_agent: OpenAgent, user: str) -> None:
+    _, models = speaking("The first half, ", "and the second.")
+    async with open_agent(models=models) as server, AgentClient(server.address) as agent:
+        message = "How many requests per minute does API v3 allow?"
+        async with agent.stream_chat(user_id=user, session_id="s", message=message) as stream:
+            async for event in stream:
+                run_id = event.run_id
+                if event.HasField("content"):
+                    break
+        await until_finished(system, user, run_id)
+    [_, reply] = (await system.storage.list_messages(user_id=user, session_id="s")).messages
+    assert reply.status == session_pb2.MESSAGE_STATUS_STOPPED
+    assert reply.rag_trace.retrieved_chunks
+
+
+async def test_leaving_a_resumed_turn_puts_the_question_back(system: System, open_agent: OpenAgent, user: str) -> None:
+    asked = await system.agent.chat(user_id=user, session_id="s", message="How do I reset the admin PIN?")
+    _, models = speaking("So ", "never said")
+    async with open_agent(models=models) as server, AgentClient(server.address) as agent:
+        async with agent.stream_chat(user_id=user, session_id="s", message="Cedar") as stream:
+            async for event in stream:
+                run_id = event.run_id
+                if event.HasField("content"):
+                    break
+        await until_finished(system, user, run_id)
+    session = await system.storage.get_session(user_id=user, session_id="s")
+    assert session.pending_hitl_task_id == asked.hitl_request.task_id
+    assert session.active_run_id == ""
+
+
+@pytest.mark.parametrize("query", ["a\0b", "a lone \ud83d surrogate"])
+async def test_what_a_model_searches_for_cannot_break_the_turn(
+    system: System, open_agent: OpenAgent, user: str, query: str
+) -> None:
+    model, models = speaking("The answer.")
+    model.query = query
+    async with open_agent(models=models) as server, AgentClient(server.address) as agent:
+        events = await chat(agent, user_id=user, session_id="s", message="How do I reset the admin PIN?")
+    assert kinds(events)[-1] == "finished"
+    assert (await system.storage.get_session(user_id=user, session_id="s")).active_run_id == ""
+
+
+async def test_a_reply_past_the_limit_of_a_message_is_cut_short_and_kept(
+    system: System, open_agent: OpenAgent, user: str
+) -> None:
+    pieces = ["x" * 65_536] * 17
+    model, models = speaking(*pieces)
+    model.go_on()
+    async with open_agent(models=models) as server, AgentClient(server.address) as agent:
+        events = []
+        with pytest.raises(TooLarge):
+            async for event in agent.stream_chat(user_id=user, session_id="s", message="Tell me"):
+                events.append(event)
+    [_, reply] = (await system.storage.list_messages(user_id=user, session_id="s")).messages
+    assert reply.content == text_of(events) == "".join(pieces[:16])
+    assert reply.status == session_pb2.MESSAGE_STATUS_FAILED
 
 
 async def test_a_deleted_session_stays_deleted_when_its_turn_ends(
