@@ -50,8 +50,10 @@ async def system(postgres_url: str, example_documents_url: str) -> AsyncIterator
 def open_agent(system: System) -> OpenAgent:
     """Another agent over the same storage and documents, with models or settings of the test's own."""
 
-    def open_one(*, models: Models | None = None, **settings: object) -> AbstractAsyncContextManager[RunningServer]:
-        return _agent(system.storage_address, system.knowledge_url, models=models, **settings)
+    def open_one(
+        *, storage_address: str = "", models: Models | None = None, **settings: object
+    ) -> AbstractAsyncContextManager[RunningServer]:
+        return _agent(storage_address or system.storage_address, system.knowledge_url, models=models, **settings)
 
     return open_one
 

@@ -11,6 +11,7 @@ from typing import Any
 from askback.agent.v1 import chat_pb2
 from askback.client import AgentClient, KnowledgeClient, StorageClient
 from askback.rag.v1 import trace_pb2
+from askback.storage.v1 import run_pb2
 from services.runtime.server import RunningServer
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -80,3 +81,14 @@ async def until(holds: Callable[[], bool | Awaitable[bool]], *, within_s: float 
             if held if isinstance(held, bool) else await held:
                 return
             await asyncio.sleep(0.01)
+
+
+async def until_finished(storage: StorageClient, user: str, run_id: str) -> run_pb2.Run:
+    run = run_pb2.Run()
+
+    async def has_finished() -> bool:
+        run.CopyFrom(await storage.get_run(user_id=user, run_id=run_id))
+        return run.status != run_pb2.RUN_STATUS_RUNNING
+
+    await until(has_finished)
+    return run

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
@@ -13,6 +14,7 @@ from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langchain_core.runnables import Runnable
 from pydantic import PrivateAttr
 
+from services.agent.models.roles import Models, built_in_models
 from services.agent.tools.knowledge import KNOWLEDGE_TOOL_NAME
 
 
@@ -90,3 +92,9 @@ class PacedChatModel(BaseChatModel):
             yield ChatGenerationChunk(message=AIMessageChunk(content=self.before_search))
         call = ToolCallChunk(name=KNOWLEDGE_TOOL_NAME, args=json.dumps({"query": query}), id="call", index=0)
         yield ChatGenerationChunk(message=AIMessageChunk(content="", tool_call_chunks=[call]))
+
+
+def speaking(*pieces: str, fails_with: Exception | None = None) -> tuple[PacedChatModel, Models]:
+    """The model, and the built-in ones with it in place of the answering one."""
+    model = PacedChatModel(pieces=list(pieces), fails_with=fails_with)
+    return model, replace(built_in_models(), answering=model)

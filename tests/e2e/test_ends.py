@@ -3,7 +3,6 @@
 import asyncio
 import time
 from contextlib import AsyncExitStack
-from dataclasses import replace
 
 import pytest
 
@@ -11,25 +10,8 @@ from askback.client import AgentClient, AskbackError, Internal, RunInProgress, S
 from askback.client import ModelMalformed as ModelMalformedTold
 from askback.storage.v1 import run_pb2, session_pb2
 from services.agent.errors import ModelMalformed
-from services.agent.models.roles import Models, built_in_models
-from tests.e2e.harness import OpenAgent, System, chat, kinds, text_of, until
-from tests.e2e.slow_model import PacedChatModel
-
-
-def speaking(*pieces: str, fails_with: Exception | None = None) -> tuple[PacedChatModel, Models]:
-    model = PacedChatModel(pieces=list(pieces), fails_with=fails_with)
-    return model, replace(built_in_models(), answering=model)
-
-
-async def until_finished(system: System, user: str, run_id: str) -> run_pb2.Run:
-    run = run_pb2.Run()
-
-    async def has_finished() -> bool:
-        run.CopyFrom(await system.storage.get_run(user_id=user, run_id=run_id))
-        return run.status != run_pb2.RUN_STATUS_RUNNING
-
-    await until(has_finished)
-    return run
+from tests.e2e.harness import OpenAgent, System, chat, kinds, text_of, until, until_finished
+from tests.e2e.slow_model import speaking
 
 
 async def test_leaving_stops_the_model_at_once_and_keeps_what_was_said(
@@ -45,7 +27,7 @@ async def test_leaving_stops_the_model_at_once_and_keeps_what_was_said(
         left = time.monotonic()
         await asyncio.wait_for(model.stopped.wait(), 5)
         assert time.monotonic() - left < 0.25
-        run = await until_finished(system, user, run_id)
+        run = await until_finished(system.storage, user, run_id)
         assert run.status == run_pb2.RUN_STATUS_CANCELLED
         question, reply = (await system.storage.list_messages(user_id=user, session_id="s")).messages
         assert (question.content, reply.content) == ("Tell me", "The first half, ")
@@ -60,7 +42,7 @@ async def test_a_stopped_answer_is_in_the_next_turns_context(system: System, ope
                 run_id = event.run_id
                 if event.HasField("content"):
                     break
-        await until_finished(system, user, run_id)
+        await until_finished(system.storage, user, run_id)
         model.go_on()
         await chat(agent, user_id=user, session_id="s", message="Go on")
     assert [message.text for message in model.seen[-1]][1:4] == ["Tell me", "The first half, ", "Go on"]
@@ -217,7 +199,7 @@ async def test_the_trace_of_a_stopped_answer_is_kept_with_it(system: System, ope
                 run_id = event.run_id
                 if event.HasField("content"):
                     break
-        await until_finished(system, user, run_id)
+        await until_finished(system.storage, user, run_id)
     [_, reply] = (await system.storage.list_messages(user_id=user, session_id="s")).messages
     assert reply.status == session_pb2.MESSAGE_STATUS_STOPPED
     assert reply.rag_trace.retrieved_chunks
@@ -232,7 +214,7 @@ async def test_leaving_a_resumed_turn_puts_the_question_back(system: System, ope
                 run_id = event.run_id
                 if event.HasField("content"):
                     break
-        await until_finished(system, user, run_id)
+        await until_finished(system.storage, user, run_id)
     session = await system.storage.get_session(user_id=user, session_id="s")
     assert session.pending_hitl_task_id == asked.hitl_request.task_id
     assert session.active_run_id == ""

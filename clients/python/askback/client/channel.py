@@ -73,6 +73,8 @@ CHANNEL_OPTIONS: tuple[tuple[str, str | int], ...] = (
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.min_reconnect_backoff_ms", 5_000),
     ("grpc.max_reconnect_backoff_ms", 1_000),
+    # A client that is made anew tries at once, however long another one in the process has found nobody there.
+    ("grpc.use_local_subchannel_pool", 1),
     ("grpc.dns_min_time_between_resolutions_ms", 2_000),
 )
 
