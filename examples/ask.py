@@ -1,10 +1,13 @@
 import asyncio
+import os
 
 from askback.client import AgentClient
 
+ADDRESS = os.environ.get("ASKBACK_AGENT_ADDRESS", "127.0.0.1:50051")
+
 
 async def main() -> None:
-    async with AgentClient("127.0.0.1:50051") as agent:
+    async with AgentClient(ADDRESS) as agent:
         async with agent.stream_chat(
             user_id="ada", session_id="py", message="How long does the battery of an Alder sensor last?"
         ) as events:

@@ -1,6 +1,7 @@
 """What the storage service keeps, free of wire and database types.
 
-The numbers of the enums are those of the API, and what the tables hold: they never change.
+The numbers of the enums are those of the API, and what the tables hold: they never change. UNKNOWN is what a
+stored number is read as that this version does not know; it is never stored.
 Times are aware and in UTC.
 """
 
@@ -17,6 +18,7 @@ METADATA_MAX_KEYS = 256
 
 
 class MessageType(IntEnum):
+    UNKNOWN = 0
     HUMAN = 1
     AI = 2
     SYSTEM = 3
@@ -24,6 +26,7 @@ class MessageType(IntEnum):
 
 
 class MessageStatus(IntEnum):
+    UNKNOWN = 0
     COMPLETE = 1
     STOPPED = 2
     FAILED = 3
@@ -39,6 +42,15 @@ class RunStatus(IntEnum):
     FAILED = 6
 
 
+REPLY_STATUS = {
+    RunStatus.COMPLETED: MessageStatus.COMPLETE,
+    RunStatus.AWAITING_INPUT: MessageStatus.AWAITING_INPUT,
+    RunStatus.CANCELLED: MessageStatus.STOPPED,
+    RunStatus.FAILED: MessageStatus.FAILED,
+}
+"""How a run may end, and the status that its reply is stored with then."""
+
+
 class PendingHitlPolicy(IntEnum):
     """What a message without a task id means while a question waits."""
 
@@ -48,11 +60,13 @@ class PendingHitlPolicy(IntEnum):
 
 
 class HitlKind(IntEnum):
+    UNKNOWN = 0
     CLARIFY = 1
     SCOPE_SELECT = 2
 
 
 class HitlState(IntEnum):
+    UNKNOWN = 0
     PENDING = 1
     CLAIMED = 2
     ANSWERED = 3

@@ -1,14 +1,9 @@
 """What the storage service is told from outside."""
 
-import re
+from pydantic import Field, SecretStr
 
-from pydantic import Field, SecretStr, field_validator
-
-from services.runtime.settings import Address, ServiceSettings
-
-# As far as it can be told without the driver: several hosts may be named, and any of it may be left to the query.
-_HOST = r"(\[[0-9a-fA-F:.]+\]|[^\s:/?#@\[\],]*)(:[0-9]{1,5})?"
-_DATABASE_URL = re.compile(rf"postgres(ql(\+asyncpg)?)?://([^\s/?#]*@)?{_HOST}(,{_HOST})*([/?]\S*)?")
+from services.runtime.postgres_url import PostgresUrl
+from services.runtime.settings import Address, NotInThisVersion, ServiceSettings
 
 
 class StorageSettings(ServiceSettings):
@@ -16,10 +11,10 @@ class StorageSettings(ServiceSettings):
 
     storage_address: Address = "127.0.0.1:50052"
     """Where storage listens."""
-    database_url: SecretStr = Field(default=SecretStr(""), validate_default=True)
+    database_url: PostgresUrl = Field(default=SecretStr(""), validate_default=True)
     """The PostgreSQL that holds the conversations: postgresql://…"""
     database_pool_size: int = Field(default=16, ge=1, le=1_000)
-    """Connections to it at most."""
+    """Connections to it at most, beside one that asks whether it answers."""
     database_statement_timeout_s: float = Field(default=10, gt=0, le=600)
     """How long one statement may take there."""
     database_lock_timeout_s: float = Field(default=5, gt=0, le=600)
@@ -31,12 +26,5 @@ class StorageSettings(ServiceSettings):
     hitl_expire_s: float = Field(default=604_800, ge=1, le=31_536_000)
     """How long a question waits for its answer, where its agent asks for no other time."""
 
-    @field_validator("database_url")
-    @classmethod
-    def _is_postgresql(cls, url: SecretStr) -> SecretStr:
-        if not _DATABASE_URL.fullmatch(url.get_secret_value()):
-            raise ValueError(
-                "must be postgresql://user:password@host:port/database; "
-                "`make run` needs none, and starts an embedded PostgreSQL"
-            )
-        return url
+    run_events_ttl_s: NotInThisVersion = None
+    """Not in this version: how long a finished run's events are kept."""

@@ -53,7 +53,7 @@ async def test_questions_are_listed_by_session(conversation: Conversation) -> No
 
 async def test_questions_are_listed_by_state(conversation: Conversation) -> None:
     """Each in the state that it is in now, written or not."""
-    of = {state: conversation.another() for state in HitlState}
+    of = {state: conversation.another() for state in HitlState if state is not HitlState.UNKNOWN}
     tasks = {
         state: await each.ask_back(question(expire_after=RUN_OUT) if state is HitlState.EXPIRED else None)
         for state, each in of.items()

@@ -16,10 +16,10 @@ from services.runtime import page_token
 from services.runtime.errors import NotImplementedYet
 from services.runtime.page_token import PagedQuery
 from services.storage.models import (
+    REPLY_STATUS,
     HitlKind,
     HitlState,
     HitlTaskDraft,
-    MessageStatus,
     MessageType,
     NewMessage,
     PendingHitlPolicy,
@@ -45,14 +45,6 @@ SHORTEST_WAIT, LONGEST_WAIT = timedelta(seconds=1), timedelta(days=365)
 
 _REASON = re.compile(r"[A-Z][A-Z0-9_]{0,62}")
 _LAST_CODE = 16
-
-_FINAL = (RunStatus.COMPLETED, RunStatus.AWAITING_INPUT, RunStatus.CANCELLED, RunStatus.FAILED)
-_REPLY_STATUS = {
-    RunStatus.COMPLETED: MessageStatus.COMPLETE,
-    RunStatus.AWAITING_INPUT: MessageStatus.AWAITING_INPUT,
-    RunStatus.CANCELLED: MessageStatus.STOPPED,
-    RunStatus.FAILED: MessageStatus.FAILED,
-}
 
 Choice = TypeVar("Choice", bound=IntEnum)
 
@@ -129,7 +121,7 @@ def begin_run(request: run_service_pb2.BeginRunRequest, *, lease: timedelta) -> 
 def finish_run(request: run_service_pb2.FinishRunRequest, *, expire_after: timedelta) -> FinishRun:
     """How the turn ended; `expire_after` is that of a question that names none."""
     checks = Checks()
-    statuses = {status.value: status for status in _FINAL}
+    statuses = {status.value: status for status in REPLY_STATUS}
     status = checks.choice("status", request.status, statuses, otherwise=RunStatus.COMPLETED)
     if request.HasField("opened_task") != (status is RunStatus.AWAITING_INPUT):
         checks.refuse("opened_task", "must come with AWAITING_INPUT, and with no other status")
@@ -253,7 +245,7 @@ def _reply(checks: Checks, reply: session_pb2.Message, status: RunStatus) -> New
     checks.choice(
         "reply.type", reply.type or MessageType.AI, {MessageType.AI: MessageType.AI}, otherwise=MessageType.AI
     )
-    follows = _REPLY_STATUS[status]
+    follows = REPLY_STATUS[status]
     if reply.status not in (session_pb2.MESSAGE_STATUS_UNSPECIFIED, follows):
         checks.refuse("reply.status", f"must be {follows.name}, as the run is {status.name}, or left out")
     return NewMessage(
@@ -338,7 +330,7 @@ def _usage(checks: Checks, usage: run_pb2.Usage) -> Usage:
 
 
 def _by_number(choices: type[Choice]) -> dict[int, Choice]:
-    return {choice.value: choice for choice in choices}
+    return {choice.value: choice for choice in choices if choice.value}
 
 
 def _hash(request: WireMessage, *left_out: str) -> bytes:

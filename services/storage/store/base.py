@@ -166,7 +166,10 @@ class ConversationStorage(ABC):
 
     @abstractmethod
     async def check(self) -> None:
-        """Returns where the store answers. Raises DatabaseUnavailable, and nothing else."""
+        """Returns where the store answers and takes writes, however busy it is.
+
+        Raises DatabaseUnavailable, and nothing else.
+        """
 
     @abstractmethod
     async def close(self) -> None:

@@ -20,7 +20,6 @@ from services.storage.models import (
     MessageType,
     PendingHitlPolicy,
     RunStatus,
-    Session,
 )
 from services.storage.store.base import BeginRun, BegunRun
 from services.storage.store.postgres.changes import CHANGED, bucket
@@ -28,7 +27,7 @@ from services.storage.store.postgres.hitl_tasks import find_task, set_state
 from services.storage.store.postgres.ids import new_id
 from services.storage.store.postgres.messages import read_context
 from services.storage.store.postgres.requests import RequestRecord
-from services.storage.store.postgres.rows import SESSION, to_run, to_session
+from services.storage.store.postgres.rows import RUN, SESSION, to_run, to_session
 from services.storage.store.postgres.runs import ExpiredRunFound, find_run
 
 _RETRY_AFTER_S = 1.0
@@ -111,7 +110,8 @@ async def _refuse_while_active(connection: AsyncConnection, session: Row[Any]) -
 
 async def _take_question(connection: AsyncConnection, request: BeginRun, task: HitlTask | None) -> HitlTask | None:
     """Claims the question, or puts it out of the message's way."""
-    if task is None:
+    # One that cannot be told to be open is nothing to answer: the message is taken as a new one.
+    if task is None or task.state is HitlState.UNKNOWN:
         return None
     if task.state is HitlState.EXPIRED:
         state = HitlState.EXPIRED
@@ -125,8 +125,8 @@ async def _take_question(connection: AsyncConnection, request: BeginRun, task: H
     return taken if state is HitlState.CLAIMED else None
 
 
-# One statement: the session grows by the message, and the message and the run say where.
-_STORE = text(f"""
+# One statement: the session grows by the message, and the message says where.
+_ADD = text(f"""
     WITH the_session AS (
         UPDATE sessions AS s
         SET title = CASE WHEN s.title = '' THEN :title ELSE s.title END, revision = s.revision + 1,
@@ -140,16 +140,18 @@ _STORE = text(f"""
         SELECT s.user_id, s.session_id, s.message_count, :message_id, CAST(:type AS smallint),
             CAST(:message_status AS smallint), :content, s.update_time, :run_id
         FROM the_session AS s
-    ), the_run AS (
-        INSERT INTO runs
-            (user_id, run_id, session_id, request_id, holder_id, status, fencing_token, lease, lease_expire_time,
-             answered_task_id, human_position, human_message_id, create_time)
-        SELECT s.user_id, :run_id, s.session_id, :request_id, :holder_id, CAST(:run_status AS smallint),
-            s.fencing_counter, CAST(:lease AS interval), s.update_time + CAST(:lease AS interval), :answered_task_id,
-            s.message_count, :message_id, s.update_time
-        FROM the_session AS s
-    ), the_change AS ({CHANGED})
+    )
     SELECT * FROM the_session""")
+
+_BEGIN = text(f"""
+    WITH the_change AS ({CHANGED})
+    INSERT INTO runs AS r
+        (user_id, run_id, session_id, request_id, holder_id, status, fencing_token, lease, lease_expire_time,
+         answered_task_id, human_position, human_message_id, create_time)
+    VALUES
+        (:user_id, :run_id, :session_id, :request_id, :holder_id, :run_status, :fencing_token, :lease,
+         CAST(:now AS timestamptz) + CAST(:lease AS interval), :answered_task_id, :human_position, :message_id, :now)
+    RETURNING {RUN}""")
 
 
 async def _store(
@@ -160,29 +162,52 @@ async def _store(
     run_id: str,
     claimed: HitlTask | None,
 ) -> BegunRun:
-    stored = await connection.execute(
-        _STORE,
+    names = {"user_id": locked.user_id, "session_id": locked.session_id, "run_id": run_id, "message_id": new_id()}
+    # Before the rest, so that nothing comes after the change counter.
+    context, truncated = await read_context(
+        connection,
+        user_id=locked.user_id,
+        session_id=locked.session_id,
+        before=locked.message_count + 1,
+        max_messages=request.max_context_messages,
+    )
+    added = await connection.execute(
+        _ADD,
         {
-            "user_id": locked.user_id,
-            "session_id": locked.session_id,
-            "bucket": bucket(locked.session_id),
+            **names,
             "title": request.title_if_new,
-            "run_id": run_id,
-            "request_id": request.request_id,
-            "holder_id": request.holder_id,
-            "run_status": RunStatus.RUNNING,
-            "lease": request.lease,
-            "answered_task_id": claimed.task_id if claimed else "",
-            "message_id": new_id(),
             "type": MessageType.HUMAN,
             "message_status": MessageStatus.COMPLETE,
             "content": request.message,
         },
     )
-    session = to_session(stored.one())
-    run = await find_run(connection, user_id=request.user_id, run_id=run_id)
-    assert run is not None
-    return await _held(connection, request, run, session=session, already_begun=False, claimed=claimed)
+    session = added.one()
+    begun = await connection.execute(
+        _BEGIN,
+        {
+            **names,
+            "bucket": bucket(locked.session_id),
+            "request_id": request.request_id,
+            "holder_id": request.holder_id,
+            "run_status": RunStatus.RUNNING,
+            "fencing_token": session.fencing_counter,
+            "lease": request.lease,
+            "answered_task_id": claimed.task_id if claimed else "",
+            "human_position": session.message_count,
+            "now": session.update_time,
+        },
+    )
+    run = begun.one()
+    return BegunRun(
+        run=to_run(run),
+        session=to_session(session),
+        already_begun=False,
+        is_holder=True,
+        fencing_token=run.fencing_token,
+        context=context,
+        context_truncated=truncated,
+        claimed_task=claimed,
+    )
 
 
 _SESSION = text(f"SELECT {SESSION} FROM sessions AS s WHERE s.user_id = :user_id AND s.session_id = :session_id")
@@ -210,18 +235,6 @@ async def _begun_before(connection: AsyncConnection, request: BeginRun, *, run_i
     claimed = None
     if run.answered_task_id:
         claimed = await find_task(connection, user_id=request.user_id, task_id=run.answered_task_id)
-    return await _held(connection, request, run, session=session, already_begun=True, claimed=claimed)
-
-
-async def _held(
-    connection: AsyncConnection,
-    request: BeginRun,
-    run: Row[Any],
-    *,
-    session: Session,
-    already_begun: bool,
-    claimed: HitlTask | None,
-) -> BegunRun:
     context, truncated = await read_context(
         connection,
         user_id=request.user_id,
@@ -232,7 +245,7 @@ async def _held(
     return BegunRun(
         run=to_run(run),
         session=session,
-        already_begun=already_begun,
+        already_begun=True,
         is_holder=True,
         fencing_token=run.fencing_token,
         context=context,

@@ -10,7 +10,12 @@ CHANGED = """
     INSERT INTO user_changes AS c (user_id, bucket, revision)
     VALUES (:user_id, :bucket, CAST(floor(random() * 281474976710656) AS bigint))
     ON CONFLICT (user_id, bucket) DO UPDATE SET revision = c.revision + 1"""
-"""Part of every transaction whose effect shows in a list; last, so that the row is held briefly."""
+"""Part of every transaction whose effect shows in a list, and of its last statement alone.
+
+The row is held until COMMIT: what came after it would make a user's other sessions wait. In a WITH that
+nothing refers to it is carried out after the statement that it stands in, but before the rows that cascade
+from that.
+"""
 
 _BUCKETS = 16
 

@@ -10,10 +10,10 @@ from services.storage.errors import LeaseLost, MessageIdExists, RunNotFound
 from services.storage.models import (
     METADATA_MAX_BYTES,
     METADATA_MAX_KEYS,
+    REPLY_STATUS,
     HitlState,
     HitlTask,
     Message,
-    MessageStatus,
     NewMessage,
     RunStatus,
     Session,
@@ -24,13 +24,6 @@ from services.storage.store.postgres.hitl_tasks import answer_claimed, find_task
 from services.storage.store.postgres.ids import new_id
 from services.storage.store.postgres.messages import INSERT_MESSAGE, find_message, insert_parameters
 from services.storage.store.postgres.rows import RUN, SESSION, to_json, to_run, to_session
-
-_REPLY_STATUS = {
-    RunStatus.COMPLETED: MessageStatus.COMPLETE,
-    RunStatus.AWAITING_INPUT: MessageStatus.AWAITING_INPUT,
-    RunStatus.CANCELLED: MessageStatus.STOPPED,
-    RunStatus.FAILED: MessageStatus.FAILED,
-}
 
 _LOCK = text(f"""
     SELECT {SESSION} FROM sessions AS s
@@ -87,6 +80,7 @@ async def _store(connection: AsyncConnection, request: FinishRun, run: Row[Any],
         {
             "user_id": run.user_id,
             "run_id": run.run_id,
+            "bucket": bucket(run.session_id),
             "status": request.status,
             "finish_hash": request.request_hash,
             "now": run.now,
@@ -110,7 +104,7 @@ def _as_stored(reply: NewMessage, status: RunStatus, *, run: Row[Any], position:
         position=position,
         message_id=reply.message_id or new_id(),
         type=reply.type,
-        status=_REPLY_STATUS[status],
+        status=REPLY_STATUS[status],
         content=reply.content,
         create_time=run.now,
         run_id=run.run_id,
@@ -146,7 +140,6 @@ async def _settle_questions(
 
 # Metadata that does not change is not written anew.
 _CHANGE_SESSION = text(f"""
-    WITH the_change AS ({CHANGED})
     UPDATE sessions AS s
     SET revision = s.revision + 1, message_count = s.message_count + CAST(:replies AS bigint), update_time = :now,
         active_run_id = '', pending_hitl_task_id = :task_id, pending_hitl_expire_time = :task_expire_time,
@@ -165,7 +158,6 @@ async def _change_session(
         {
             "user_id": run.user_id,
             "session_id": run.session_id,
-            "bucket": bucket(run.session_id),
             "now": run.now,
             "replies": int(replied),
             "task_id": pending.task_id if pending else "",
@@ -189,6 +181,7 @@ def _check_merged(session: Session) -> None:
 
 
 _END = text(f"""
+    WITH the_change AS ({CHANGED})
     UPDATE runs AS r
     SET status = :status, finish_hash = :finish_hash, finish_time = :now, ai_position = :ai_position,
         ai_message_id = :ai_message_id, opened_task_id = :opened_task_id, error_code = :error_code,

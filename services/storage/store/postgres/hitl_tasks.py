@@ -27,6 +27,7 @@ async def find_task(connection: AsyncConnection, *, user_id: str, task_id: str) 
 
 
 _IN_STATE = {
+    HitlState.UNKNOWN: "t.state NOT BETWEEN 1 AND 5",
     HitlState.PENDING: "t.state = 1 AND t.expire_time > statement_timestamp()",
     HitlState.CLAIMED: "t.state = 2",
     HitlState.ANSWERED: "t.state = 3",

@@ -3,12 +3,16 @@
 What time alone changes is worked out here: a question that has expired is EXPIRED, and no session's pending
 one, from its time on. `statement_timestamp()` is the clock: within a transaction that waited for a lock,
 `now()` would be too old.
+
+A record that does not fit any more is read as far as it goes: it costs itself, not the page that it is on.
 """
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from enum import IntEnum
+from typing import Any, TypeVar
 
+import structlog
 from sqlalchemy import Row
 
 from services.storage.models import (
@@ -24,6 +28,10 @@ from services.storage.models import (
     Session,
     Usage,
 )
+
+Number = TypeVar("Number", bound=IntEnum)
+
+_log = structlog.get_logger()
 
 SESSION_WITHOUT_TEXTS = """
     s.user_id, s.session_id, s.uid, CASE WHEN s.title = '' THEN s.session_id ELSE s.title END AS title,
@@ -89,7 +97,7 @@ def to_session(row: Row[Any]) -> Session:
         title=row.title,
         note=row.note,
         note_through_position=row.note_through_position,
-        metadata=row.metadata,
+        metadata=_object(row.metadata),
         revision=row.revision,
         message_count=row.message_count,
         create_time=row.create_time,
@@ -104,8 +112,8 @@ def to_message(row: Row[Any]) -> Message:
     return Message(
         position=row.position,
         message_id=row.message_id,
-        type=MessageType(row.type),
-        status=MessageStatus(row.status),
+        type=_known(MessageType, row.type),
+        status=_known(MessageStatus, row.status),
         content=row.content,
         create_time=row.message_create_time,
         run_id=row.run_id,
@@ -149,13 +157,28 @@ def to_hitl_task(row: Row[Any]) -> HitlTask:
         original_question=row.original_question,
         prompt=row.prompt,
         options=tuple(row.options),
-        kind=HitlKind(row.kind),
+        kind=_known(HitlKind, row.kind),
         answers=tuple(row.answers),
         resume_state=row.resume_state,
-        state=HitlState(row.state),
+        state=_known(HitlState, row.state),
         create_time=row.create_time,
         expire_time=row.expire_time,
         resolve_time=row.resolve_time,
         answer=row.answer,
         answered_by_run_id=row.answered_by_run_id,
     )
+
+
+def _known(numbers: type[Number], stored: int) -> Number:
+    try:
+        return numbers(stored)
+    except ValueError:
+        _log.warning("stored_number_unknown", of=numbers.__name__, number=stored)
+        return numbers(0)
+
+
+def _object(stored: Any) -> Mapping[str, Any]:
+    if isinstance(stored, dict):
+        return stored
+    _log.warning("stored_metadata_unreadable", type=type(stored).__name__)
+    return {}

@@ -96,9 +96,10 @@ async def list_session_ids(
 _LOCK_COUNT = text("""
     SELECT message_count FROM sessions WHERE user_id = :user_id AND session_id = :session_id FOR UPDATE""")
 
-_DELETE = text(f"""
-    WITH the_change AS ({CHANGED})
-    DELETE FROM sessions WHERE user_id = :user_id AND session_id = :session_id""")
+_DELETE = text("DELETE FROM sessions WHERE user_id = :user_id AND session_id = :session_id")
+
+# By itself, after the messages have gone with their session, of which there may be many.
+_CHANGED = text(CHANGED)
 
 
 async def delete_session(
@@ -115,5 +116,6 @@ async def delete_session(
     if count is None:
         raise SessionNotFound(session_id)
     await connection.execute(FORGET_SESSION, names)
-    await connection.execute(_DELETE, {**names, "bucket": bucket(session_id)})
+    await connection.execute(_DELETE, names)
+    await connection.execute(_CHANGED, {"user_id": user_id, "bucket": bucket(session_id)})
     return int(count)

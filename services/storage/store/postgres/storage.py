@@ -2,10 +2,8 @@
 
 from functools import partial
 
-from sqlalchemy import text
-
 from services.runtime.errors import ServiceError
-from services.storage.errors import Contention, DatabaseUnavailable, Overloaded
+from services.storage.errors import Contention, DatabaseUnavailable
 from services.storage.models import HitlState, HitlTask, Message, Run, Session
 from services.storage.store.base import (
     BeginRun,
@@ -25,8 +23,6 @@ from services.storage.store.postgres import begin, finish, hitl_tasks, messages,
 from services.storage.store.postgres.database import Database, PostgresLimits, unlimited_engine
 from services.storage.store.postgres.migrate import migrate
 from services.storage.store.postgres.requests import HASH_KEY, RequestRecord
-
-_CHECK = text("SELECT current_setting('transaction_read_only') = 'on' AS read_only")
 
 _BEGIN_ATTEMPTS = 3
 
@@ -54,13 +50,10 @@ class PostgresConversationStorage(ConversationStorage):
 
     async def check(self) -> None:
         try:
-            [answer] = await self._database.statement(_CHECK, {})
-        except Overloaded:
-            # Its connections are at work, which is an answer too.
-            return
+            takes_writes = await self._database.takes_writes()
         except ServiceError as error:
             raise DatabaseUnavailable from error
-        if answer.read_only:
+        if not takes_writes:
             raise DatabaseUnavailable
 
     async def close(self) -> None:
