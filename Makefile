@@ -5,18 +5,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 PROTO_OUT := clients/python
 LOCKS := client cli runtime storage agent local dev
-REPLICAS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test lint format types imports proto proto-check lock clean
+.PHONY: help run demo may-run may-demo test lint format types imports proto proto-check lock clean
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^##@ / {printf "\n%s\n", substr($$0, 5)} /^[a-z][a-z-]*:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 ##@ Use it
-run: $(VENV)/.local ## Run the whole system here, in the foreground; Ctrl-C stops it
+run: may-run $(VENV)/.local ## Run the whole system here, in the foreground; Ctrl-C stops it
 	@$(BIN)/python -m services.local run
-demo: $(VENV)/.local ## One conversation on a private copy of the system, printed as it streams
+demo: may-demo $(VENV)/.local ## One conversation on a private copy of the system, printed as it streams
 	@$(BIN)/python -m services.local demo
 
 ##@ Work on it
@@ -46,15 +45,21 @@ lock: $(VENV)/.dev ## Lock every dependency group anew in requirements/
 clean: ## Remove the environment and caches; data in .askback stays
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 
+# What would stop the start is told before the minute that the installation takes.
+may-run may-demo: may-%: | $(VENV)/bin/python
+	@$(BIN)/python -m services.local.before_setup $*
+
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; name one with: make PYTHON=python3.12"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.local: requirements/local.txt clients/python/pyproject.toml | $(VENV)/bin/python
+	@echo "Setting up $(VENV): about a minute, some 370 MB"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/local.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e clients/python
 	@touch $@
 
 $(VENV)/.dev: requirements/dev.txt $(VENV)/.local
+	@echo "Adding the tools of development to $(VENV): some 230 MB more"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	@touch $@

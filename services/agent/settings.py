@@ -1,20 +1,35 @@
 """The agent's settings, read once from the environment or a .env file."""
 
-from typing import Self
+import ipaddress
+from typing import Annotated
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import AfterValidator, Field
 
-from services.runtime.settings import Address, ServiceSettings
+from services.runtime.postgres_url import PostgresUrl
+from services.runtime.settings import Address, NotInThisVersion, ServiceSettings, split_address
 
-_LATER = (
-    "openai_base_url",
-    "model",
-    "fast_model",
-    "grade_model",
-    "embedding_model",
-    "rerank_url",
-    "weather_url",
-)
+
+def _checked_addresses(given: str) -> str:
+    """Holds it to what the client takes."""
+    hosts = []
+    for address in given.split(","):
+        host, port = split_address(address.strip())
+        if port == 0:
+            raise ValueError("must be host:port, with a port from 1 to 65535")
+        hosts.append(host)
+    if len(hosts) > 1 and {_ip_version(host) for host in hosts} not in ({4}, {6}):
+        raise ValueError(
+            "must be one host:port, or several ip:port with commas between, all IPv4 or all IPv6; "
+            "for several host names use one DNS name that resolves to all of them"
+        )
+    return given
+
+
+def _ip_version(host: str) -> int | None:
+    try:
+        return ipaddress.ip_address(host.strip("[]")).version
+    except ValueError:
+        return None
 
 
 class AgentSettings(ServiceSettings):
@@ -22,11 +37,11 @@ class AgentSettings(ServiceSettings):
 
     agent_address: Address = "127.0.0.1:50051"
     """Where the agent listens."""
-    storage_address: str = "127.0.0.1:50052"
-    """Where it finds the storage service: `host:port`, several separated by commas."""
-    database_url: SecretStr | None = None
+    storage_address: Annotated[str, AfterValidator(_checked_addresses)] = "127.0.0.1:50052"
+    """Where it finds the storage service: `host:port`, or several `ip:port` separated by commas."""
+    database_url: PostgresUrl | None = None
     """`postgresql://…`: where the documents' index is kept, unless ASKBACK_KNOWLEDGE_URL names another."""
-    knowledge_url: SecretStr | None = None
+    knowledge_url: PostgresUrl | None = None
     """`postgresql://…` of a database with pgvector, for the documents and their index."""
     retrieval_top_k: int = Field(default=8, ge=1, le=50)
     """How many passages an answer may rest on."""
@@ -49,27 +64,30 @@ class AgentSettings(ServiceSettings):
     context_messages: int = Field(default=6, ge=0, le=100)
     """How many of the newest messages the model sees, cut at turn borders."""
 
-    openai_base_url: str | None = None
+    openai_base_url: NotInThisVersion = None
     """Not in this version: an OpenAI-compatible endpoint."""
-    model: str | None = None
+    openai_api_key: NotInThisVersion = None
+    """Not in this version: its key."""
+    model: NotInThisVersion = None
     """Not in this version: the answering model; unset: the built-in extractive one."""
-    fast_model: str | None = None
+    fast_model: NotInThisVersion = None
     """Not in this version: the model that classes and rewrites."""
-    grade_model: str | None = None
+    grade_model: NotInThisVersion = None
     """Not in this version: the model that grades evidence."""
-    embedding_model: str | None = None
+    embedding_model: NotInThisVersion = None
     """Not in this version: the embedding model; unset: the built-in encoder."""
-    rerank_url: str | None = None
+    rerank_url: NotInThisVersion = None
     """Not in this version: a `/v1/rerank` endpoint."""
-    weather_url: str | None = None
+    rerank_model: NotInThisVersion = None
+    """Not in this version: the model there."""
+    rerank_api_key: NotInThisVersion = None
+    """Not in this version: its key."""
+    rerank_timeout_s: NotInThisVersion = None
+    """Not in this version: how long a reranking may take."""
+    weather_url: NotInThisVersion = None
     """Not in this version: a weather endpoint."""
-
-    @model_validator(mode="after")
-    def _refuse_what_would_be_ignored(self) -> Self:
-        for name in _LATER:
-            if getattr(self, name) is not None:
-                raise ValueError(f"ASKBACK_{name.upper()} is not supported by this version: leave it unset")
-        return self
+    weather_api_key: NotInThisVersion = None
+    """Not in this version: its key."""
 
     @property
     def index_url(self) -> str | None:

@@ -6,7 +6,7 @@ import sys
 
 from services.local.demo import demo
 from services.local.run import run, tell
-from services.local.settings import read_settings
+from services.local.settings import read_settings, unknown_settings
 from services.runtime.settings import SettingsError
 
 
@@ -22,6 +22,8 @@ def main() -> int:
     except SettingsError as error:
         tell(str(error), to_stderr=True)
         return 2
+    for line in unknown_settings():
+        tell(line)
     for name in placeholders:
         tell(f"{name} holds a placeholder and counts as not set")
     return asyncio.run(run(settings))

@@ -10,11 +10,13 @@ from rich.table import Table
 from rich.text import Text
 
 from askback.cli.citations import cited, source
+from askback.cli.messages import print_message
+from askback.cli.output import print_line
 from askback.cli.printable import printable
 from askback.cli.render import TurnRenderer
 from askback.client import AgentClient, AskbackError, StorageClient
 from askback.rag.v1 import trace_pb2
-from askback.storage.v1 import run_pb2, session_pb2
+from askback.storage.v1 import run_pb2
 from services.local.errors import LocalError
 from services.local.run import EXAMPLES, FIRST_QUESTION
 from services.local.system import System, running_system
@@ -35,9 +37,11 @@ async def demo() -> int:
     began = time.monotonic()
     try:
         with tempfile.TemporaryDirectory(prefix="askback-demo-") as folder:
-            console.print("Starting a private copy of the system; it leaves nothing behind", style="dim")
             async with running_system(
-                home=Path(folder), report=lambda line: console.print(line, style="dim")
+                home=Path(folder),
+                report=lambda line: console.print(line, style="dim"),
+                durable=False,
+                starting="Starting a private copy of the system; it leaves nothing behind",
             ) as system:
                 count = await system.ingest(EXAMPLES)
                 console.print(f"{count} documents ingested after {time.monotonic() - began:.1f} s", style="dim")
@@ -125,24 +129,17 @@ def _draw_trace(console: Console, turn: TurnRenderer) -> None:
         f" relevance {trace_pb2.Relevance.Name(grade.relevance).removeprefix('RELEVANCE_').lower()},"
         f" answerability {trace_pb2.Answerability.Name(grade.answerability).removeprefix('ANSWERABILITY_').lower()}"
     )
+    console.print("the evidence, best first: by its rank after fusion, with neighbours merged")
     for number, chunk in enumerate(trace.retrieved_chunks, start=1):
-        console.print(f"  [{number}] {source(chunk)}  score {chunk.score:.3f}  rank {chunk.rrf_rank}", markup=False)
+        print_line(console, f"  [{number}] {source(chunk)}")
 
 
 async def _draw_session(console: Console, storage: StorageClient) -> None:
     session = await storage.get_session(user_id=USER, session_id=SESSION)
     console.print(f"{session.title!r}, revision {session.revision}, {session.message_count} messages", markup=False)
-    table = Table(box=None, pad_edge=False)
-    for heading in ("position", "who", "status", "trace", "content"):
-        table.add_column(
-            heading, justify="right" if heading == "position" else "left", overflow="ellipsis", no_wrap=True
-        )
+    console.print()
     async for message in storage.messages(user_id=USER, session_id=SESSION):
-        kind = session_pb2.MessageType.Name(message.type).removeprefix("MESSAGE_TYPE_").lower()
-        status = session_pb2.MessageStatus.Name(message.status).removeprefix("MESSAGE_STATUS_").lower()
-        trace = f"{len(message.rag_trace.timings)} stages" if message.HasField("rag_trace") else "–"
-        table.add_row(str(message.position), kind, status, trace, Text(printable(message.content)))
-    console.print(table)
+        print_message(console, message, in_detail=True)
 
 
 def _headline(console: Console, text: str) -> None:

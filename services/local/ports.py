@@ -1,12 +1,14 @@
 """Ports and addresses on this machine."""
 
 import socket
+from collections.abc import Mapping
 
 from services.local.errors import LocalError
 from services.runtime.settings import split_address
 
 LOOPBACK = "127.0.0.1"
 ANY_TO_LOOPBACK = {"0.0.0.0": LOOPBACK, "[::]": "[::1]"}
+_SAME_HOST = {"localhost": LOOPBACK}
 
 
 def free_port() -> int:
@@ -34,6 +36,25 @@ def settle_address(setting: str, address: str) -> str:
             f"or set {setting} to another address"
         ) from None
     return f"{host}:{port}"
+
+
+def check_addresses(addresses: Mapping[str, str]) -> None:
+    """LocalError with a line for each setting whose address cannot be listened on."""
+    lines: list[str] = []
+    for setting, address in addresses.items():
+        try:
+            settle_address(setting, address)
+        except LocalError as error:
+            lines.append(str(error))
+    if lines:
+        raise LocalError("\n".join(lines))
+
+
+def collide(one: str, other: str) -> bool:
+    """Whether two servers cannot both listen on their addresses; port 0 is a free port of each one's own."""
+    (host, port), (other_host, other_port) = map(split_address, (one, other))
+    hosts = {_SAME_HOST.get(each.lower(), each.lower()) for each in (host, other_host)}
+    return port == other_port != 0 and (len(hosts) == 1 or not hosts.isdisjoint(ANY_TO_LOOPBACK))
 
 
 def reachable_address(address: str) -> str:

@@ -156,7 +156,7 @@ class _DataFolder:
 
     async def _initialise(self, *, durable: bool, report: Report) -> str:
         check_that_we_have_a_name()
-        report("Making the database (once)")
+        report("Making the database (once)" if durable else "Making the database")
         password = secrets.token_urlsafe(24)
         # Under another name until it is whole, so that what an interrupted start leaves is never taken for data.
         new = Path(tempfile.mkdtemp(prefix=f"{self._data.name}.new-", dir=self._data.parent))

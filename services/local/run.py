@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shlex
 import signal
 import sys
 from contextlib import suppress
@@ -14,6 +15,7 @@ from services.local.errors import LocalError
 from services.local.ports import LOOPBACK, reachable_address
 from services.local.settings import LocalSettings
 from services.local.system import CHECKOUT, System, running_system
+from services.runtime.settings import setting_name
 
 EXAMPLES = CHECKOUT / "examples" / "knowledge"
 FIRST_QUESTION = "How many requests per minute does API v3 allow?"
@@ -56,7 +58,6 @@ async def run(settings: LocalSettings) -> int:
 
 
 async def _serve(settings: LocalSettings, told: asyncio.Event) -> None:
-    tell(f"Starting; data and logs are in {settings.home}")
     async with running_system(
         home=settings.home,
         database_url=_open(settings.database_url),
@@ -67,6 +68,7 @@ async def _serve(settings: LocalSettings, told: asyncio.Event) -> None:
         environment=os.environ,
         working_folder=Path.cwd(),
         report=lambda line: None if told.is_set() else tell(line),
+        starting=f"Starting; data and logs are in {settings.home}",
     ) as system:
         await _ingest_examples(system)
         tell(_greeting(system))
@@ -91,11 +93,13 @@ def _greeting(system: System) -> str:
     postgres, valkey = system.servers.postgres, system.servers.valkey
     database = f"{LOOPBACK}:{postgres.port}" if postgres else "as ASKBACK_DATABASE_URL says"
     cache = f"{LOOPBACK}:{valkey.port}" if valkey else "as ASKBACK_REDIS_URL says"
-    agent = reachable_address(system.agent_address)
-    elsewhere = (
-        "" if agent == LocalSettings.model_fields["agent_address"].default else f"ASKBACK_AGENT_ADDRESS={agent} "
+    agent, storage = map(reachable_address, (system.agent_address, system.storage_address))
+    exports = "".join(
+        f"  export {setting_name(field)}={address}\n"
+        for field, address in (("agent_address", agent), ("storage_address", storage))
+        if address != LocalSettings.model_fields[field].default
     )
-    askback = _as_seen_from_here(Path(sys.executable).parent / "askback")
+    askback = shlex.quote(str(_as_seen_from_here(Path(sys.executable).parent / "askback")))
     request = f'{{"user_id":"ada","message":"{FIRST_QUESTION}"}}'
     return f"""
 agent       {system.agent_address}
@@ -103,8 +107,8 @@ storage     {system.storage_address}
 PostgreSQL  {database}
 cache       {cache}
 
-A first question:
-  {elsewhere}{askback} ask "{FIRST_QUESTION}"
+A first question, in a second terminal:
+{exports}  {askback} ask "{FIRST_QUESTION}"
 or with grpcurl alone:
   grpcurl -plaintext -d '{request}' {agent} askback.agent.v1.AgentService/StreamChat
 

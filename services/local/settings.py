@@ -1,32 +1,23 @@
 """What the local system can be told."""
 
+import difflib
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, SecretStr
+from pydantic import AfterValidator, SecretStr, model_validator
 
 from services.agent.settings import AgentSettings
-from services.runtime.settings import Address, ServiceSettings, SettingsError, setting_name
+from services.local.ports import collide
+from services.runtime.postgres_url import PostgresUrl
+from services.runtime.settings import PREFIX, Address, ServiceSettings, SettingsError, setting_name
 from services.storage.settings import StorageSettings
 
 NO_CACHE = "none"
 
-
-def _url_of(*schemes: str) -> AfterValidator:
-    wanted = " or ".join(f"{scheme}://host…" for scheme in schemes)
-
-    def check(url: SecretStr) -> SecretStr:
-        try:
-            parts = urlsplit(url.get_secret_value())
-            usable = parts.scheme in schemes and (parts.port is None or parts.hostname is not None)
-        except ValueError:
-            usable = False
-        if not usable:
-            raise ValueError(f"must be {wanted}")
-        return url
-
-    return AfterValidator(check)
+# What the command reads beside the two addresses.
+_OF_THE_COMMAND = frozenset({"ASKBACK_USER"})
 
 
 def _cache_url(url: SecretStr) -> SecretStr:
@@ -46,16 +37,25 @@ class LocalSettings(ServiceSettings):
 
     home: Path = Path(".askback")
     """The folder of the embedded servers' data and of all logs."""
-    database_url: Annotated[SecretStr, _url_of("postgresql", "postgres")] | None = None
+    database_url: PostgresUrl | None = None
     """`postgresql://…`; set: no PostgreSQL is started."""
-    knowledge_url: Annotated[SecretStr, _url_of("postgresql", "postgres", "milvus")] | None = None
-    """`postgresql://…` or `milvus://…`; not set: beside the database."""
+    knowledge_url: PostgresUrl | None = None
+    """`postgresql://…`; not set: beside the database."""
     redis_url: Annotated[SecretStr, AfterValidator(_cache_url)] | None = None
     """`redis://…`; set: no Valkey is started. `none`: no cache."""
     storage_address: Address = "127.0.0.1:50052"
     """Where storage listens, and where the agent finds it."""
     agent_address: Address = "127.0.0.1:50051"
     """Where the agent listens."""
+
+    @model_validator(mode="after")
+    def _addresses_differ(self) -> Self:
+        if collide(self.storage_address, self.agent_address):
+            raise ValueError(
+                "ASKBACK_STORAGE_ADDRESS and ASKBACK_AGENT_ADDRESS: must be two addresses, not "
+                f"{self.storage_address} and {self.agent_address}"
+            )
+        return self
 
 
 def read_settings() -> tuple[LocalSettings, tuple[str, ...]]:
@@ -79,6 +79,24 @@ def read_settings() -> tuple[LocalSettings, tuple[str, ...]]:
     if wrong or ours is None:
         raise SettingsError(list(wrong))
     return ours, tuple(placeholders)
+
+
+def unknown_settings() -> list[str]:
+    """A line for each ASKBACK setting in the environment or in `.env` that nothing here reads."""
+    known = {
+        setting_name(name) for kind in (LocalSettings, StorageSettings, AgentSettings) for name in kind.model_fields
+    }
+    return [
+        f"unknown setting {name}" + (f"; did you mean {alike}?" if (alike := _alike(name, known)) else "")
+        for name in sorted(LocalSettings.given() - known - _OF_THE_COMMAND)
+    ]
+
+
+def _alike(name: str, known: Iterable[str]) -> str:
+    # Without what all have in common, which would make any two alike.
+    bare = [each.removeprefix(PREFIX) for each in known]
+    found = difflib.get_close_matches(name.removeprefix(PREFIX), bare, n=1, cutoff=0.7)
+    return PREFIX + found[0] if found else ""
 
 
 def _is_ours(line: str) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 from askback.client import KnowledgeClient
 from services.local.health import serves
 from services.local.home import Home, held_home
-from services.local.ports import reachable_address, settle_address
+from services.local.ports import check_addresses, reachable_address, settle_address
 from services.local.process import Command, Report, Service
 from services.local.servers import Servers, running_servers
 
@@ -65,6 +65,7 @@ async def running_system(
     environment: Mapping[str, str] | None = None,
     working_folder: Path | None = None,
     durable: bool = True,
+    starting: str = "",
 ) -> AsyncIterator[System]:
     """Holds `home`, starts what has no URL, then the services, and stops all in reverse order.
 
@@ -77,8 +78,9 @@ async def running_system(
     async with AsyncExitStack() as stack:
         held = stack.enter_context(held_home(home))
         # Before anything is started: a port that is taken is told at once.
-        settle_address("ASKBACK_STORAGE_ADDRESS", storage_address)
-        settle_address("ASKBACK_AGENT_ADDRESS", agent_address)
+        check_addresses({"ASKBACK_STORAGE_ADDRESS": storage_address, "ASKBACK_AGENT_ADDRESS": agent_address})
+        if starting:
+            report(starting)
         servers = await stack.enter_async_context(
             running_servers(
                 held,

@@ -1,14 +1,15 @@
 """What is set from outside: read once, from the environment and a `.env` file, and then frozen."""
 
+import os
 import re
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Literal, Self, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Lt
-from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, ValidationError, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, SecretStr, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
-from pydantic_settings import BaseSettings, InitSettingsSource, SettingsConfigDict
+from pydantic_settings import BaseSettings, DotEnvSettingsSource, InitSettingsSource, SettingsConfigDict
 from pydantic_settings import SettingsError as UnreadableValue
 
 PREFIX = "ASKBACK_"
@@ -41,6 +42,16 @@ def _checked_address(address: str) -> str:
 
 
 Address = Annotated[str, AfterValidator(_checked_address)]
+
+
+def _refused(value: object) -> object:
+    if value is not None:
+        raise ValueError("must be left unset: this version does not support it")
+    return value
+
+
+NotInThisVersion = Annotated[SecretStr | None, AfterValidator(_refused)]
+"""Of a setting that would be ignored: it is refused where it is set."""
 
 _Lowered = BeforeValidator(lambda value: value.lower() if isinstance(value, str) else value)
 
@@ -91,6 +102,12 @@ class ServiceSettings(BaseSettings):
             return cls(_build_sources=((InitSettingsSource(cls, init_kwargs=values),), {}))
         except ValidationError as error:
             raise SettingsError(list(_lines_of(cls, error))) from None
+
+    @classmethod
+    def given(cls) -> set[str]:
+        """The names of all ASKBACK settings in the environment and in `.env`, known here or not; once it was read."""
+        in_file = DotEnvSettingsSource(cls).env_vars
+        return {name.upper() for name in (*os.environ, *in_file) if name.upper().startswith(PREFIX)}
 
     @property
     def placeholders(self) -> tuple[str, ...]:

@@ -258,12 +258,10 @@ def answered_turn(text: str = "The warranty is two years [1].", *, session_id: s
 
 
 def question_back(
-    options: Sequence[str] = ("Atlas", "Borealis"), *, session_id: str = "s-1"
+    options: Sequence[str] = ("Atlas", "Borealis"), *, prompt: str = "Which product?", session_id: str = "s-1"
 ) -> list[chat_pb2.ChatEvent]:
     """A turn that ends with a question to the user."""
-    task = hitl_pb2.HitlTask(
-        task_id="task-1", session_id=session_id, prompt="Which product?", options=["Atlas", "Borealis"]
-    )
+    task = hitl_pb2.HitlTask(task_id="task-1", session_id=session_id, prompt=prompt, options=options)
     return [
         event(1, started=chat_pb2.RunStarted(session_id=session_id)),
         event(2, hitl_request=task),

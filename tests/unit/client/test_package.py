@@ -30,7 +30,22 @@ def test_an_address_becomes_a_target(address: str, target: str) -> None:
     assert target_of(address) == target
 
 
-@pytest.mark.parametrize("address", ["", "10.0.0.1:1,", "a:1,b:2", "10.0.0.1:1,[::1]:2", "10.0.0.1:1,b:2"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "",
+        "localhost",
+        "localhost:",
+        "localhost:65536",
+        "a:0",
+        "::1",
+        "http://a:1",
+        "10.0.0.1:1,",
+        "a:1,b:2",
+        "10.0.0.1:1,[::1]:2",
+        "10.0.0.1:1,b:2",
+    ],
+)
 def test_an_address_that_cannot_be_reached_as_one_is_refused(address: str) -> None:
     with pytest.raises(ValueError, match="address"):
         target_of(address)

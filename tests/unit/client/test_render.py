@@ -1,15 +1,18 @@
 import io
 
 import pytest
+from rich.cells import cell_len
 from rich.console import Console
 
 from askback.agent.v1 import chat_pb2
-from askback.cli.citations import cited
+from askback.cli.citations import cited, source
 from askback.cli.conversation import picked
+from askback.cli.failures import UsageFault
 from askback.cli.printable import printable
 from askback.cli.render import TurnRenderer
+from askback.cli.wording import CHINESE, wording_for
 from askback.cli.wrapping import WrappedText
-from askback.rag.v1 import trace_pb2
+from askback.rag.v1 import hitl_pb2, trace_pb2
 from askback.storage.v1 import run_pb2
 
 
@@ -99,10 +102,62 @@ def test_only_what_the_text_cites_is_listed_once_and_in_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "answer"), [("2", "B"), (" 1 ", "A"), ("3", "3"), ("0", "0"), ("the old one", "the old one"), ("²", "²")]
+    ("text", "where"),
+    [
+        ("Plans › Forest\n\nUp to 40 sensors.", "plans.md · Plans › Forest"),
+        ("## What is a plan?\n\nIt is a price.", "plans.md · What is a plan?"),
+        ("A plan is a price.\n\nIt has a name.", "plans.md"),
+        ("Plans\nForest", "plans.md"),
+        ("", "plans.md"),
+    ],
+)
+def test_the_headings_above_a_passage_tell_it_from_others_of_its_file(text: str, where: str) -> None:
+    assert source(trace_pb2.RetrievedChunk(filename="plans.md", text=text)) == where
+
+
+def test_icons_are_two_cells_wide_with_and_without_a_variation_selector() -> None:
+    console, out = plain()
+    renderer = TurnRenderer(console)
+    for icon in ("⚖\ufe0f", "🔎"):
+        renderer.event(chat_pb2.ChatEvent(rag_step=chat_pb2.RagStep(icon=icon, label="Step", elapsed_ms=5)))
+    lines = out.getvalue().splitlines()
+    assert [cell_len(line) for line in lines] == [cell_len("      5 ms  🔎 Step")] * 2
+    assert "\ufe0f" not in out.getvalue()
+
+
+def with_options(*options: str) -> hitl_pb2.HitlTask:
+    return hitl_pb2.HitlTask(prompt="Which?", options=options)
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"), [("2", "B"), (" 1 ", "A"), ("the old one", "the old one"), ("²", "²"), ("-1", "-1")]
 )
 def test_a_number_picks_an_option_and_other_words_are_the_answer(words: str, answer: str) -> None:
-    assert picked(words, ["A", "B"]) == answer
+    assert picked(words, with_options("A", "B")) == answer
+
+
+@pytest.mark.parametrize("words", ["0", "3", "9" * 5000])
+def test_a_number_that_no_option_has_is_refused(words: str) -> None:
+    with pytest.raises(UsageFault, match="choose 1 to 2, or answer in words"):
+        picked(words, with_options("A", "B"))
+
+
+def test_where_there_is_nothing_to_pick_a_number_is_the_answer() -> None:
+    assert picked("7", with_options()) == "7"
+
+
+@pytest.mark.parametrize(
+    ("question", "chinese"),
+    [
+        ("请问您指的是哪一个？", True),
+        ("文档对“Canopy”有不同的说明，请问您指的是哪一个？", True),
+        ("Which one do you mean, 雪松 or 白桦?", False),
+        ("どの製品ですか？", False),
+        ("", False),
+    ],
+)
+def test_the_prompt_speaks_the_language_of_the_question(question: str, chinese: bool) -> None:
+    assert (wording_for(question) is CHINESE) is chinese
 
 
 @pytest.mark.parametrize("size", [1, 3, 1000])

@@ -60,6 +60,12 @@ def test_the_environment_comes_before_the_file(nowhere: Path) -> None:
     assert (settings.lease_s, settings.top_k) == (20, 3)
 
 
+def test_all_that_is_given_is_known_by_name_even_what_is_no_setting(nowhere: Path) -> None:
+    (nowhere / ".env").write_text("askback_top_k=3\nOTHER=1\nexport ASKBACK_UNKNOWN=1\n", encoding="utf-8")
+    os.environ["ASKBACK_LEASE_S"] = "20"
+    assert Settings.given() == {"ASKBACK_LEASE_S", "ASKBACK_TOP_K", "ASKBACK_UNKNOWN"}
+
+
 def test_settings_are_frozen() -> None:
     settings = Settings.read()
     with pytest.raises(ValidationError):

@@ -1,19 +1,22 @@
 """Asking, being asked back, and answering, in the terminal."""
 
 import importlib
+import os
 import shlex
 import sys
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import Enum, auto
 
 import typer
 from rich.console import Console
 
-from askback.cli.failures import reach
+from askback.cli.failures import UsageFault, reach, tell
+from askback.cli.options import AGENT_ADDRESS
 from askback.cli.output import print_json
 from askback.cli.printable import printable
 from askback.cli.render import TurnRenderer
+from askback.cli.wording import wording_for
 from askback.client.agent import AgentClient
 from askback.client.storage import StorageClient
 from askback.rag.v1 import hitl_pb2
@@ -42,8 +45,28 @@ class Turn:
     task: hitl_pb2.HitlTask | None
 
 
-async def take_turn(caller: Caller, console: Console, *, message: str, session_id: str = "", answers: str = "") -> Turn:
-    """One turn, drawn as it comes."""
+class Way(Enum):
+    """What may be said instead of a question or an answer."""
+
+    LATER = auto()
+    """Nothing: a question back stays open."""
+    SKIP = auto()
+    """The next question takes the place of the one that waits."""
+    END = auto()
+    """The conversation is over."""
+
+
+_WAYS = {"": Way.LATER, "/skip": Way.SKIP, "quit": Way.END, "exit": Way.END, "/quit": Way.END, "/exit": Way.END}
+
+
+def way_of(words: str) -> Way | None:
+    return _WAYS.get(words.lower())
+
+
+async def take_turn(
+    caller: Caller, console: Console, *, message: str, session_id: str = "", answers: str = "", replaces: bool = False
+) -> Turn:
+    """One turn, drawn as it comes; one that `replaces` withdraws the question that waits in the session."""
     with TurnRenderer(console) as renderer:
         async with (
             reach(AgentClient(caller.agent_address), service="agent", setting="ASKBACK_AGENT_ADDRESS") as agent,
@@ -52,6 +75,7 @@ async def take_turn(caller: Caller, console: Console, *, message: str, session_i
                 session_id=session_id,
                 message=message,
                 answers_task_id=answers,
+                pending_hitl_policy="REPLACE" if replaces else "",
                 collection=caller.collection,
             ) as events,
         ):
@@ -76,12 +100,17 @@ async def task_to_answer(caller: Caller, task_id: str) -> hitl_pb2.HitlTask:
         return await storage.get_hitl_task(user_id=caller.user, task_id=task_id)
 
 
-def picked(words: str, options: Sequence[str]) -> str:
-    """The option that a number picks; any other words are the answer as they are."""
+def picked(words: str, task: hitl_pb2.HitlTask) -> str:
+    """The option that a number picks; UsageFault where there is none of it. Other words are the answer as they are."""
     words = words.strip()
-    if words.isdecimal() and 1 <= int(words) <= len(options):
-        return options[int(words) - 1]
-    return words
+    count = len(task.options)
+    if not count or not words.isdecimal():
+        return words
+    # Longer ones are no number of an option, and not every number of digits becomes an int.
+    number = int(words) if len(words) <= 9 else 0
+    if not 1 <= number <= count:
+        raise UsageFault(wording_for(task.prompt).no_such_option.format(count=count))
+    return task.options[number - 1]
 
 
 def read_line(prompt: str) -> str | None:
@@ -93,29 +122,44 @@ def read_line(prompt: str) -> str | None:
         return None
 
 
-def read_answer(task: hitl_pb2.HitlTask) -> str | None:
-    """The user's answer to a question back; None leaves it open."""
-    hint = f"1-{len(task.options)}, or your own words" if task.options else "your answer"
+def read_answer(task: hitl_pb2.HitlTask, *, in_chat: bool) -> str | Way:
+    """The user's answer to a question back, asked for until it is one, or what was said instead."""
+    wording = wording_for(task.prompt)
+    prompt = wording.pick.format(count=len(task.options)) if task.options else wording.free
     typer.echo()
-    words = read_line(f"{hint} > ")
-    return picked(words, task.options) if words else None
+    if in_chat:
+        typer.secho(wording.ways, dim=True)
+    while True:
+        words = read_line(prompt)
+        if not words:
+            return Way.LATER
+        if in_chat and (way := way_of(words)):
+            return way
+        try:
+            return picked(words, task)
+        except UsageFault as fault:
+            tell(fault)
 
 
-def tell_open(console: Console, caller: Caller, turn: Turn, *, next_words_answer: bool) -> None:
-    """Says which question is left open, and how to go on with it."""
+def tell_open(console: Console, caller: Caller, turn: Turn) -> None:
+    """Says which question is left open, and how to go on with it or past it."""
     if turn.task is None:
         return
-    command = ["askback", "ask", "--user", caller.user, "--session", turn.session_id, "--answers", turn.task.task_id]
-    console.print(
-        f"\nopen question {printable(turn.task.task_id)}; "
-        + ("what you say next answers it; or later" if next_words_answer else "answer it later with")
-        + f"\n  {printable(shlex.join(command))} ANSWER",
-        style="dim",
-        markup=False,
-        emoji=False,
-        highlight=False,
-        soft_wrap=True,
+    wording = wording_for(turn.task.prompt)
+    command = ["askback", "ask"]
+    if caller.agent_address != os.environ.get("ASKBACK_AGENT_ADDRESS", AGENT_ADDRESS):
+        command += ["--address", caller.agent_address]
+    command += ["--user", caller.user, "--session", turn.session_id]
+    anew = [*command, *(["--collection", caller.collection] if caller.collection else []), "--new"]
+    lines = (
+        "",
+        wording.open.format(task=turn.task.task_id),
+        f"  {shlex.join([*command, '--answers', turn.task.task_id])} ANSWER",
+        wording.something_else,
+        f"  {shlex.join(anew)} QUESTION",
     )
+    for line in lines:
+        console.print(printable(line), style="dim", markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 
 def interactive() -> bool:

@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.text import Text
 
 from askback.agent.v1 import knowledge_service_pb2
-from askback.cli.citations import source
-from askback.cli.failures import UsageFault, exit_code, reach, run, tell
+from askback.cli.citations import below_heading, source
+from askback.cli.failures import UsageFault, exit_code, plain_words, reach, run
 from askback.cli.options import AGENT_ADDRESS, Address, AsJson, CollectionName
-from askback.cli.output import local_time, print_json, print_rows, size
+from askback.cli.output import local_time, print_json, print_line, print_rows, size
 from askback.cli.printable import printable
 from askback.client.errors import AskbackError, Unavailable
 from askback.client.knowledge import KnowledgeClient
@@ -44,6 +44,7 @@ async def _ingest(paths: list[Path], collection: str, address: str, as_json: boo
     """Sends all that can be sent; the first refusal is the command's."""
     files = _files(paths)
     failure: AskbackError | None = None
+    ingested = unchanged = refused = 0
     async with _knowledge(address) as knowledge:
         for file in files:
             try:
@@ -51,16 +52,22 @@ async def _ingest(paths: list[Path], collection: str, address: str, as_json: boo
             except Unavailable:
                 raise
             except AskbackError as error:
-                typer.echo(f"askback: {printable(str(file))} was refused", err=True)
-                tell(error)
+                typer.echo(f"askback: {printable(file.name)} was refused: {printable(plain_words(error))}", err=True)
                 failure = failure or error
+                refused += 1
                 continue
+            if response.unchanged:
+                unchanged += 1
+            else:
+                ingested += 1
             if as_json:
                 print_json(response)
                 continue
             document = response.document
             state = "unchanged" if response.unchanged else f"{document.chunk_count} chunks"
             typer.echo(f"{printable(document.filename)}: {state}")
+    if not as_json and any(path.is_dir() for path in paths):
+        typer.echo(f"{ingested} ingested, {unchanged} unchanged, {refused} refused")
     return failure
 
 
@@ -98,6 +105,8 @@ async def _documents(collection: str, address: str, as_json: bool) -> None:
                 print_json(document)
             else:
                 rows.append(document)
+    if as_json:
+        return
     print_rows(
         Console(highlight=False),
         ("document", "size", "pages", "chunks", "ingested"),
@@ -111,6 +120,8 @@ async def _documents(collection: str, address: str, as_json: bool) -> None:
             )
             for document in rows
         ),
+        cut="document",
+        nothing="no document in this collection",
     )
 
 
@@ -134,12 +145,10 @@ async def _search(query: str, top_k: int, collection: str, address: str, as_json
         return
     console = Console(highlight=False)
     for number, chunk in enumerate(found.chunks, start=1):
-        title = Text(f"[{number}] {source(chunk)}", style="cyan")
-        if chunk.HasField("score"):
-            title.append(f"  {chunk.score:.3f}", style="dim")
-        text = " ".join(printable(chunk.text).split())
+        score = f"  {chunk.score:.3f}" if chunk.HasField("score") else ""
+        text = " ".join(printable(below_heading(chunk)).split())
         shown = text if len(text) <= _SNIPPET_CHARACTERS else text[:_SNIPPET_CHARACTERS].rstrip() + " …"
-        console.print(title, soft_wrap=True)
+        print_line(console, f"[{number}]{score}  {source(chunk)}", style="cyan")
         console.print(Text(shown), soft_wrap=not console.is_terminal)
     if not found.chunks:
         console.print("nothing found", style="dim")

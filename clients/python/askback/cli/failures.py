@@ -91,6 +91,11 @@ def lines_of(error: Exception) -> list[str]:
     return lines
 
 
+def plain_words(error: AskbackError) -> str:
+    """Why, for a person who knows nothing of the API's fields and reasons."""
+    return "; ".join(f"it takes {violation.description}" for violation in error.field_violations) or error.message
+
+
 def exit_code(error: Exception) -> int:
     match error:
         case UsageFault() | InvalidArgument() | OSError():

@@ -7,6 +7,7 @@ from rich.text import Text
 
 from askback.agent.v1 import chat_pb2
 from askback.cli.citations import CITATION, citation_lines
+from askback.cli.output import print_line
 from askback.cli.printable import printable
 from askback.cli.steps import LiveSteps, PlainSteps, StepsView
 from askback.cli.wrapping import UnwrappedText, WrappedText
@@ -115,7 +116,7 @@ class TurnRenderer:
             lines = list(citation_lines(self.text, self.trace.retrieved_chunks))
             self._line("")
             for line in lines:
-                self._line(line, style="cyan")
+                print_line(self._console, line, style="cyan")
             self._line(f"cites {len(lines)} of {_pieces(len(self.trace.retrieved_chunks))} of evidence", style="dim")
         if finished.status == run_pb2.RUN_STATUS_CANCELLED:
             self._line("stopped; what was said so far is kept", style="yellow")

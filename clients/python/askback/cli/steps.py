@@ -2,6 +2,7 @@
 
 from typing import Protocol
 
+from rich.cells import set_cell_size
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.spinner import Spinner
@@ -86,8 +87,8 @@ class PlainSteps:
                 self._groups.add(step.group)
                 self._line(f"{'':>10}  {group}{printable(step.group_label)}")
         detail = f": {printable(step.detail)}" if step.detail else ""
-        label = " ".join(part for part in (printable(step.icon), printable(step.label)) if part)
-        self._line(f"{_time(step):>10}  {group}{label}{detail}")
+        icon = f"{_icon(step)} " if step.icon else ""
+        self._line(f"{_time(step):>10}  {group}{icon}{printable(step.label)}{detail}")
 
     def close(self) -> None:
         self._groups.clear()
@@ -108,8 +109,13 @@ def _step_line(step: chat_pb2.RagStep) -> Table:
     text = Text(printable(step.label))
     if step.detail:
         text.append("  " + printable(step.detail), style="dim")
-    line.add_row(Text(printable(step.icon)), text, Text(_time(step), style="dim"))
+    line.add_row(Text(_icon(step)), text, Text(_time(step), style="dim"))
     return line
+
+
+def _icon(step: chat_pb2.RagStep) -> str:
+    """Two cells wide everywhere: terminals differ on how wide a variation selector makes its character."""
+    return set_cell_size(printable(step.icon).replace("\ufe0f", ""), 2)
 
 
 def _time(step: chat_pb2.RagStep) -> str:

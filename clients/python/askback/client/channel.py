@@ -2,6 +2,7 @@
 
 import ipaddress
 import json
+import re
 import uuid
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -78,6 +79,9 @@ CHANNEL_OPTIONS: tuple[tuple[str, str | int], ...] = (
     ("grpc.dns_min_time_between_resolutions_ms", 2_000),
 )
 
+_SCHEMES = ("dns", "ipv4", "ipv6", "unix", "unix-abstract", "xds")
+_HOST_AND_PORT = re.compile(r"(?:\[[0-9a-fA-F:.%]+\]|[^\s:/\[\]]+):([0-9]{1,5})")
+
 ClientT = TypeVar("ClientT", bound="ServiceClient")
 StubT = TypeVar("StubT")
 RequestT = TypeVar("RequestT")
@@ -90,11 +94,12 @@ def target_of(address: str) -> str:
     A host name goes through DNS, and calls take turns over all the addresses that it has.
     """
     parts = [part.strip() for part in address.split(",")]
-    if any(not part for part in parts):
+    if len(parts) == 1 and parts[0].partition(":")[0] in _SCHEMES:
+        return parts[0]
+    if not all(_has_host_and_port(part) for part in parts):
         raise ValueError("address: must be host:port, or several ip:port with commas between")
     if len(parts) == 1:
-        scheme = parts[0].split(":", 1)[0]
-        return parts[0] if scheme in ("dns", "ipv4", "ipv6", "unix", "unix-abstract", "xds") else f"dns:///{parts[0]}"
+        return f"dns:///{parts[0]}"
     versions = {_ip_version(part) for part in parts}
     if versions == {4} or versions == {6}:
         return f"ipv{versions.pop()}:{','.join(parts)}"
@@ -102,6 +107,11 @@ def target_of(address: str) -> str:
         "address: several must all be IPv4 or all IPv6, each with its port; "
         "for several host names use one DNS name that resolves to all of them"
     )
+
+
+def _has_host_and_port(address: str) -> bool:
+    found = _HOST_AND_PORT.fullmatch(address)
+    return found is not None and 1 <= int(found[1]) <= 65535
 
 
 def _ip_version(address: str) -> int | None:

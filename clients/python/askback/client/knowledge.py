@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES = 64 * 1024
 
+# A write that meets the end of its call puts a status of grpc's own in the place of the service's, which is lost.
+# Nothing was ingested then, and another try may be told why.
+_STATUS_LOST = "Internal error from Core"
+_TRIES = 4
+
 # Embedding a question and reranking its evidence may each wait for another service.
 _SEARCH_TIMEOUT_S = 30.0
 
@@ -48,14 +53,18 @@ class KnowledgeClient(ServiceClient):
             filename = content.name
         header = wire.DocumentHeader(collection=collection, filename=filename)
         deadline = INGEST_TIMEOUT_S if timeout is None else timeout
-        call = self._knowledge.IngestDocument(timeout=deadline, metadata=metadata)
-        try:
-            await _send(call, header, content)
-            return await call
-        except grpc.aio.AioRpcError as error:
-            raise error_from_rpc(error) from error
-        finally:
-            call.cancel()
+        tries = _TRIES if isinstance(content, (bytes, Path)) else 1
+        while True:
+            tries -= 1
+            call = self._knowledge.IngestDocument(timeout=deadline, metadata=metadata)
+            try:
+                await _send(call, header, content)
+                return await call
+            except grpc.aio.AioRpcError as error:
+                if tries == 0 or error.details() != _STATUS_LOST:
+                    raise error_from_rpc(error) from error
+            finally:
+                call.cancel()
 
     async def list_documents(
         self,
