@@ -85,6 +85,6 @@ class Checks:
         # Not ToTimedelta: it overflows on what a hostile caller may send.
         seconds = value.seconds + value.nanos / 1e9
         if not at_least.total_seconds() <= seconds <= at_most.total_seconds():
-            self.refuse(field, f"must be {at_least.total_seconds():g} to {at_most.total_seconds():g} seconds")
+            self.refuse(field, f"must be {at_least.total_seconds():,g} to {at_most.total_seconds():,.15g} seconds")
             return at_most
         return timedelta(seconds=seconds)

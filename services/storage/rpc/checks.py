@@ -54,7 +54,8 @@ class Checks(checks.Checks):
             self.refuse(field, f"must be at most {MAX_EXTRA_JSON_BYTES:,} bytes")
             return value
         try:
-            parsed = json.loads(value, parse_constant=_refuse_constant)
+            # A number is kept as it is written: Python would refuse to read a very long one.
+            parsed = json.loads(value, parse_constant=_refuse_constant, parse_int=str)
             if not isinstance(parsed, dict):
                 raise _NotPlain("must be a JSON object")
             _check_parsed(parsed, level=1)
