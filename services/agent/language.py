@@ -6,6 +6,8 @@ from enum import StrEnum
 # As the inside of a character class.
 HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"
 _HAN_CHARACTER = re.compile(f"[{HAN}]")
+# Han, and what is as wide beside it: radicals, kana, full-width punctuation and letters.
+WIDE = "\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef\U00020000-\U000323af"
 _OTHER_WORD = re.compile(r"[^\W\d_]{2,}")
 
 

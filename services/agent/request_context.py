@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
+from services.agent.knowledge.naming import DEFAULT_COLLECTION
 from services.agent.language import Language, language_of
 from services.agent.schemas import HitlKind, HitlResumeState, RagTrace, normalize_rag_trace
 
 MAX_WAITING_STEPS = 4096
 KNOWLEDGE_SEARCHES_PER_TURN = 1
-DEFAULT_COLLECTION = "default"
 
 # How often a thread that is held back looks whether the loop that reads its steps has gone.
 _HELD_BACK_CHECK_S = 0.5

@@ -15,9 +15,11 @@ import structlog
 
 from services.agent.conversation import Conversation
 from services.agent.errors import LeaseLost, SessionDeleted, StorageUnavailable
+from services.agent.knowledge.naming import DEFAULT_COLLECTION
 from services.agent.rag.wording import Line, tell
-from services.agent.request_context import DEFAULT_COLLECTION, AskBack, ChatRequestContext
+from services.agent.request_context import AskBack, ChatRequestContext
 from services.agent.runtime import Said
+from services.agent.texts import clean
 from services.agent.turn import (
     AskedBack,
     ContentDelta,
@@ -316,9 +318,7 @@ class _RunningTurn:
                     await self._tell(step)
 
     async def _say(self, text: str, context: ChatRequestContext) -> None:
-        # PostgreSQL keeps no NUL, and protobuf no lone surrogate; a model may write both.
-        text = text.replace("\0", "").encode(errors="ignore").decode()
-        if not text:
+        if not (text := clean(text)):
             return
         self._said_bytes += len(text.encode())
         if self._said_bytes > MAX_REPLY_BYTES:

@@ -1,7 +1,7 @@
 """The protocols of retrieval and of asking back; on the wire they are askback.rag.v1, field by field.
 
 `None` and an empty string mean absent. Normalisation keeps declared fields alone and drops evidence that
-nobody could cite; it is used before a trace is exchanged and before it is stored.
+nobody could cite, and characters that no text may hold; it is used before a trace is exchanged and before it is stored.
 """
 
 from collections.abc import Mapping
@@ -10,6 +10,8 @@ from enum import StrEnum
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from services.agent.texts import clean
 
 MAX_SUB_QUESTIONS = 4
 
@@ -273,8 +275,14 @@ def _declared(schema: type[StrictSchema], value: object) -> dict[str, Any]:
         group = next((part for part in _parts(field.annotation) if issubclass(part, StrictSchema)), None)
         if group is not None and not isinstance(given, list):
             given = _declared(group, given)
-        kept[name] = given
+        kept[name] = _clean(given)
     return kept
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, str):
+        return clean(value)
+    return [_clean(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def _parts(annotation: Any) -> list[type]:

@@ -1,13 +1,16 @@
 """What a caller may not send, and what becomes of it: a reason, the field, and nothing stored."""
 
+import asyncio
+from collections.abc import Awaitable
 from typing import Any
 
+import grpc.aio
 import pytest
 
+from askback.agent.v1 import knowledge_service_pb2, knowledge_service_pb2_grpc
 from askback.client import (
     AskbackError,
     CollectionNotFound,
-    DocumentNotFound,
     DocumentUnreadable,
     HitlTaskNotFound,
     InvalidField,
@@ -116,25 +119,56 @@ async def test_a_repeated_request_asks_no_model_twice(system: System, user: str)
 
 
 @pytest.mark.parametrize(
-    ("filename", "content", "error"),
+    ("filename", "content", "error", "reason", "fields"),
     [
-        ("picture.png", b"\x89PNG", InvalidField),
-        ("no-ending", b"text", InvalidField),
-        ("../up.md", b"text", InvalidField),
-        ("x" * 253 + ".md", b"text", InvalidField),
-        ("", b"text", InvalidField),
-        ("empty.md", b"", DocumentUnreadable),
-        ("binary.txt", b"\x00\x01\x02\xff", DocumentUnreadable),
-        ("large.txt", b"word " * (7 * 1024 * 1024), TooLarge),
+        ("picture.png", b"\x89PNG", InvalidField, "INVALID_FIELD", ["header.filename"]),
+        ("no-ending", b"text", InvalidField, "INVALID_FIELD", ["header.filename"]),
+        ("../up.md", b"text", InvalidField, "INVALID_FIELD", ["header.filename"]),
+        ("x" * 253 + ".md", b"text", InvalidField, "INVALID_FIELD", ["header.filename"]),
+        ("", b"text", InvalidField, "INVALID_FIELD", ["header.filename"]),
+        ("empty.md", b"", DocumentUnreadable, "DOCUMENT_UNREADABLE", []),
+        ("binary.txt", b"\x00\x01\x02\xff", DocumentUnreadable, "DOCUMENT_UNREADABLE", []),
+        ("large.txt", b"word " * (7 * 1024 * 1024), TooLarge, "TOO_LARGE", []),
     ],
 )
 async def test_a_document_that_cannot_be_one_is_refused(
-    system: System, filename: str, content: bytes, error: type[AskbackError]
+    system: System, filename: str, content: bytes, error: type[AskbackError], reason: str, fields: list[str]
 ) -> None:
-    with pytest.raises(error):
+    with pytest.raises(error) as refused:
         await system.knowledge.ingest_document(filename=filename, content=content, collection="refused")
+    assert refused.value.reason == reason
+    assert [violation.field for violation in refused.value.field_violations] == fields
     listed = await system.knowledge.list_collections()
     assert "refused" not in [collection.collection for collection in listed.collections]
+
+
+async def test_all_faults_of_a_request_about_documents_are_told_at_once(system: System) -> None:
+    refused: list[tuple[Awaitable[object], set[str]]] = [
+        (
+            system.knowledge.ingest_document(filename="a.png", content=b"x", collection="a b"),
+            {"header.filename", "header.collection"},
+        ),
+        (system.knowledge.delete_document(filename="a/b", collection="a b"), {"filename", "collection"}),
+        (system.knowledge.list_documents(collection="a b", page_size=-1), {"collection", "page_size"}),
+        (
+            system.knowledge.search_knowledge(query="", collection="a b", top_k=51),
+            {"query", "collection", "top_k"},
+        ),
+    ]
+    for call, fields in refused:
+        with pytest.raises(InvalidField) as caught:
+            await call
+        assert {violation.field for violation in caught.value.field_violations} == fields
+
+
+async def test_an_upload_that_is_refused_by_its_name_is_refused_before_its_bytes_come(system: System) -> None:
+    async with grpc.aio.insecure_channel(system.agent_server.address) as channel:
+        stub: Any = knowledge_service_pb2_grpc.KnowledgeServiceStub(channel)
+        call = stub.IngestDocument()
+        header = knowledge_service_pb2.DocumentHeader(filename="picture.png")
+        await call.write(knowledge_service_pb2.IngestDocumentRequest(header=header))
+        async with asyncio.timeout(10):
+            assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
 async def test_documents_are_ingested_found_and_deleted(system: System, user: str) -> None:
@@ -149,7 +183,8 @@ async def test_documents_are_ingested_found_and_deleted(system: System, user: st
     answer = await system.agent.chat(user_id=user, message="How much water does the Otter pump move?", collection=user)
     assert "40 litres" in answer.response
     assert await system.knowledge.delete_document(filename="otter.md", collection=user) == first.document.chunk_count
-    with pytest.raises((DocumentNotFound, CollectionNotFound)):
+    # A collection exists while it has documents.
+    with pytest.raises(CollectionNotFound):
         await system.knowledge.delete_document(filename="otter.md", collection=user)
 
 

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
 from typing import Final
 from weakref import WeakValueDictionary
 
@@ -13,13 +14,19 @@ import structlog
 from services.agent.knowledge.chunking import CHUNK_RECIPE, LEAF_LEVEL, Chunk, chunk_document
 from services.agent.knowledge.embedding import Encoder, Vectors
 from services.agent.knowledge.index.base import DocumentRecord, KnowledgeIndex, PreparedDocument
-from services.agent.knowledge.loading import load_document, loader_for
-from services.agent.knowledge.naming import collection_name, document_filename
+from services.agent.knowledge.loading import load_document
+from services.agent.knowledge.naming import DEFAULT_COLLECTION
 from services.runtime.errors import TooLarge
 
 MAX_DOCUMENT_BYTES: Final = 32 * 1024 * 1024
 _AT_ONCE: Final = 2
 """Documents that are worked on at the same time; more wait, so that memory has a bound."""
+
+_LARGE_BYTES: Final = 256 * 1024
+"""Of documents past it one is worked on at a time: a small one never waits an hour behind two large ones."""
+
+_UPLOADS_AT_ONCE: Final = 8
+"""Documents whose bytes are in memory at the same time, worked on or waiting."""
 
 _TEXTS_PER_ENCODE: Final = 64
 _log = structlog.get_logger()
@@ -32,23 +39,29 @@ class Ingestion:
         self._index = index
         self._encoder = encoder
         self._threads = ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="ingest")
+        self.uploads = asyncio.Semaphore(_UPLOADS_AT_ONCE)
+        """The place that whoever gathers a document's bytes must hold, from the first byte until it is ingested."""
         self._places = asyncio.Semaphore(_AT_ONCE)
+        self._large = asyncio.Semaphore(_AT_ONCE - 1)
         self._names: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
-    async def ingest(self, filename: str, content: bytes, *, collection: str = "") -> tuple[DocumentRecord, bool]:
+    async def ingest(
+        self, filename: str, content: bytes, *, collection: str = DEFAULT_COLLECTION
+    ) -> tuple[DocumentRecord, bool]:
         """Stores the document; True where the same bytes were there already and nothing was done.
 
-        Two calls for one name run one after the other. Raises InvalidField (`header.collection`,
-        `header.filename`), TooLarge, DocumentUnreadable, EncoderMismatch, KnowledgeUnavailable; then, and
-        where the call is cancelled, the older document is as it was.
+        Both names must be free of faults. Two calls for one name run one after the other. Raises TooLarge,
+        DocumentUnreadable, EncoderMismatch, KnowledgeUnavailable; then, and where the call is cancelled, the
+        older document is as it was.
         """
-        collection = collection_name(collection, field="header.collection")
-        filename = document_filename(filename, field="header.filename")
-        loader_for(filename)
         if len(content) > MAX_DOCUMENT_BYTES:
             raise TooLarge("a document", limit=MAX_DOCUMENT_BYTES, actual=len(content))
         lock = self._names.setdefault((collection, filename), asyncio.Lock())
-        async with lock, self._places:
+        async with AsyncExitStack() as held:
+            await held.enter_async_context(lock)
+            if len(content) > _LARGE_BYTES:
+                await held.enter_async_context(self._large)
+            await held.enter_async_context(self._places)
             return await self._replace(filename, content, collection=collection)
 
     def close(self) -> None:

@@ -44,19 +44,22 @@ def load_document(filename: str, content: bytes) -> LoadedDocument:
     Raises InvalidField for an ending that is not known, DocumentUnreadable for content that cannot be read
     as that, or that holds no text. It takes time with the size: keep it off the event loop.
     """
-    loaded = loader_for(filename)(filename, content)
+    if (fault := ending_fault(filename)) is not None:
+        raise InvalidField.of("header.filename", fault)
+    loaded = LOADERS[_ending(filename)](filename, content)
     if not any(block.text.strip() for block in loaded.blocks):
         raise DocumentUnreadable(filename, "it holds no text")
     return loaded
 
 
-def loader_for(filename: str) -> Loader:
-    """The loader for the name's ending; raises InvalidField where there is none."""
+def ending_fault(filename: str) -> str | None:
+    """What a document's name may end in, where this one does not; None where it does."""
+    return None if _ending(filename) in LOADERS else f"a name that ends in one of {', '.join(LOADERS)}"
+
+
+def _ending(filename: str) -> str:
     stem, dot, ending = filename.rpartition(".")
-    loader = LOADERS.get(dot + ending.lower()) if stem else None
-    if loader is None:
-        raise InvalidField.of("header.filename", f"a name that ends in one of {', '.join(LOADERS)}")
-    return loader
+    return dot + ending.lower() if stem else ""
 
 
 def _decode(filename: str, content: bytes) -> str:

@@ -61,10 +61,10 @@ class Retriever:
         run.begin("retrieve")
         vector = await run.attempt("embedding", lambda: self._embed(query))
         try:
-            async with self._index.view(collection or DEFAULT_COLLECTION) as view:
+            async with self._index.view(collection) as view:
                 return await run.search(view, vector)
         except CollectionNotFound:
-            if (collection or DEFAULT_COLLECTION) != DEFAULT_COLLECTION:
+            if collection != DEFAULT_COLLECTION:
                 raise
             return run.result([])
         except KnowledgeUnavailable as error:

@@ -1,9 +1,11 @@
 """Reads what a user answers to a question back."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from services.agent.language import HAN
+from services.agent.texts import MAX_TEXT_BYTES, cut
 
 _WORD = rf"[^\W_{HAN}]+"
 _TERM = re.compile(rf"[{HAN}]+|{_WORD}(?:[._-]{_WORD})*")
@@ -12,6 +14,11 @@ _NUMBER = re.compile(
     re.IGNORECASE,
 )
 _CHINESE_DIGITS = "一二三四五六七八九十"
+# What has more words names nothing.
+_MAX_TERMS = 100
+_MARK = "："
+_IN_WORDS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789")
+_WORD_GOES_ON = re.compile(r"[a-z0-9]|\.\d")
 
 
 def chosen(answer: str, options: Sequence[str]) -> str:
@@ -34,23 +41,40 @@ def chosen(answer: str, options: Sequence[str]) -> str:
 
 
 def refined_question(question: str, answer: str) -> str:
-    """The question with the answer before it, or alone where it holds the answer already."""
+    """The question with the answer before it, or alone where it holds the answer already; MAX_TEXT_BYTES at most.
+
+    Where both are too long together, the longer one loses its end, down to the length of the other.
+    """
     if not answer or mentions(question, answer):
-        return question
-    return f"{answer}：{question}"
+        return cut(question, at_most=MAX_TEXT_BYTES)
+    room = MAX_TEXT_BYTES - len(_MARK.encode())
+    answer = cut(answer, at_most=max(room // 2, room - len(question.encode())))
+    return f"{answer}{_MARK}{cut(question, at_most=room - len(answer.encode()))}"
 
 
 def mentions(text: str, wanted: str) -> bool:
     """Whether every word of `wanted` stands in the text as a word, and every run of Chinese as it is."""
-    terms = _TERM.findall(wanted.casefold())
-    text = text.casefold()
-    return bool(terms) and all(_stands_in(text, term) for term in terms)
+    wanted, text = wanted.casefold(), text.casefold()
+    terms = list(islice(map(re.Match.group, _TERM.finditer(wanted)), _MAX_TERMS + 1))
+    if len(terms) > _MAX_TERMS:
+        return wanted in text
+    return bool(terms) and all(_stands_in(text, term) for term in dict.fromkeys(terms))
 
 
 def _stands_in(text: str, term: str) -> bool:
     if not term[0].isascii():
         return term in text
-    return re.search(rf"(?<![a-z0-9]){re.escape(term)}(?![a-z0-9]|\.\d)", text) is not None
+    return any(
+        text[place - 1 : place] not in _IN_WORDS and not _WORD_GOES_ON.match(text, place + len(term))
+        for place in _places(text, term)
+    )
+
+
+def _places(text: str, term: str) -> Iterator[int]:
+    place = text.find(term)
+    while place >= 0:
+        yield place
+        place = text.find(term, place + 1)
 
 
 def _begins_with(option: str, said: str) -> bool:

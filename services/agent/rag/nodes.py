@@ -1,11 +1,14 @@
 """The stages of the pipeline; each is timed, and tells what it does as it does it."""
 
-from services.agent.errors import KnowledgeUnavailable
+from dataclasses import replace
+
+from services.agent.errors import CollectionNotFound, KnowledgeUnavailable
 from services.agent.knowledge.base import KnowledgeSearch, Retrieval, RetrievalStageName
 from services.agent.models.base import GradedEvidence, GradeModel, QuestionModel
 from services.agent.rag import wording
 from services.agent.rag.decision import MAX_REWRITES, decide
 from services.agent.rag.outcome import RagOutcome
+from services.agent.rag.question_back import question_back
 from services.agent.rag.single_question import plainly_single
 from services.agent.rag.state import Finding, RagState
 from services.agent.rag.synthesis import synthesize
@@ -18,16 +21,16 @@ from services.agent.schemas import (
     Complexity,
     ComplexityPlan,
     EvidenceGrade,
-    HitlKind,
-    HitlResumeState,
     HitlTrace,
     QueryRewrite,
     Relevance,
     RetrievalStage,
+    RetrievalStats,
     RetrievedChunk,
     Route,
     StageTiming,
 )
+from services.agent.texts import clean
 from services.runtime.errors import Kind, ServiceError
 
 _RETRIEVING = {
@@ -91,7 +94,7 @@ class RagNodes:
         began = context.elapsed_ms()
         if chunks:
             _tell(context, state, Line.GRADING, wording.passages(context.language, len(chunks)))
-            graded = await self._grade_model.grade(state["question"], chunks=chunks)
+            graded = _clean(await self._grade_model.grade(state["question"], chunks=chunks))
         else:
             graded = _nothing_found(context)
         decision = decide(
@@ -199,7 +202,13 @@ class RagNodes:
             elif name == "rerank":
                 _tell(context, state, Line.RERANKING)
 
-        retrieval = await self._search.retrieve(query, collection=context.collection, on_stage=on_stage)
+        try:
+            retrieval = await self._search.retrieve(query, collection=context.collection, on_stage=on_stage)
+        except CollectionNotFound as error:
+            # Deleted since the question was asked: were that an error, no answer would ever be taken.
+            if "resumed" not in state:
+                raise
+            retrieval = Retrieval([], RetrievalStats(recall_count=0, empty=True, error=error.reason))
         # What has no filename cannot be cited, and would be dropped from the trace: citations would shift.
         chunks = [chunk for chunk in retrieval.chunks if chunk.filename.strip()]
         timings = [timing.model_copy(update={"start_ms": began + timing.start_ms}) for timing in retrieval.timings] or [
@@ -229,30 +238,6 @@ class RagNodes:
         return rewrite if written and written != question.strip().casefold() else None
 
 
-def question_back(state: RagState, context: ChatRequestContext) -> AskBack:
-    """What the state's decision, CLARIFY or SCOPE_SELECT, asks the user."""
-    decision, graded, plan = state["decision"], state["graded"], state["plan"]
-    choose = decision.route is Route.SCOPE_SELECT
-    prompt = wording.scope_prompt(context.language) if choose else wording.clarify_prompt(context.language)
-    return AskBack(
-        kind=HitlKind.SCOPE_SELECT if choose else HitlKind.CLARIFY,
-        prompt=graded.prompt.strip() or prompt,
-        options=list(dict.fromkeys(option.strip() for option in graded.options if option.strip())),
-        resume_state=HitlResumeState(
-            question=state["question"],
-            route=decision.route,
-            retrieval_status=decision.status,
-            rewrite_count=state.get("rewrite_count", 0),
-            complexity=plan.complexity,
-            complexity_reason=plan.reason,
-            sub_questions=plan.sub_questions,
-            collection=context.collection,
-        ),
-        original_question=state["original_question"],
-        answers=state.get("answers", []),
-    )
-
-
 def _outcome(
     state: RagState, context: ChatRequestContext, *, hitl: HitlTrace | None, ask_back: AskBack | None = None
 ) -> RagOutcome:
@@ -273,6 +258,15 @@ def _sound(plan: ComplexityPlan) -> ComplexityPlan:
     if plan.complexity is Complexity.COMPLEX and len(parts) > 1:
         return ComplexityPlan(complexity=Complexity.COMPLEX, reason=plan.reason, sub_questions=parts)
     return ComplexityPlan(complexity=Complexity.SIMPLE, reason=plan.reason)
+
+
+def _clean(graded: GradedEvidence) -> GradedEvidence:
+    return replace(
+        graded,
+        prompt=clean(graded.prompt),
+        options=[clean(option) for option in graded.options],
+        missing_slots=[clean(slot) for slot in graded.missing_slots],
+    )
 
 
 def _nothing_found(context: ChatRequestContext) -> GradedEvidence:

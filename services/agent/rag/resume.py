@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from services.agent.rag import wording
 from services.agent.rag.answers import chosen, mentions, refined_question
 from services.agent.rag.decision import ANSWER, ANSWER_PARTIALLY, MAX_REWRITES, Decision
-from services.agent.rag.nodes import RagNodes, question_back
+from services.agent.rag.nodes import RagNodes
 from services.agent.rag.outcome import RagOutcome
+from services.agent.rag.question_back import question_back
 from services.agent.rag.state import RagState
 from services.agent.rag.wording import Line
 from services.agent.request_context import AskBack, ChatRequestContext
@@ -14,13 +15,10 @@ from services.agent.schemas import (
     Ambiguity,
     Answerability,
     ComplexityPlan,
-    HitlKind,
-    HitlResumeState,
     HitlTrace,
     PendingHitlState,
     Relevance,
     RetrievalStage,
-    RetrievalStatus,
     RetrievedChunk,
     Route,
 )
@@ -29,12 +27,15 @@ _STRATEGY = "targeted_retrieval"
 
 
 async def resume(nodes: RagNodes, *, context: ChatRequestContext, pending: PendingHitlState, answer: str) -> RagOutcome:
-    """One targeted retrieval for the refined question; then an answer, a rewrite if one is left, or a question.
+    """Goes on from `pending.resume_state`, which must be there.
+
+    One targeted retrieval for the refined question; then an answer, a rewrite if one is left, or a question.
 
     What was asked and has been answered is not asked again: evidence that is still open in the same way is
     narrowed to what the answer names.
     """
-    resumed_from = pending.resume_state or _from_task(pending, collection=context.collection)
+    resumed_from = pending.resume_state
+    assert resumed_from is not None
     answer = chosen(answer, pending.options)
     state = RagState(
         question=refined_question(resumed_from.question, answer),
@@ -73,17 +74,6 @@ async def resume(nodes: RagNodes, *, context: ChatRequestContext, pending: Pendi
         state["decision"].route, nodes.ask_back
     )
     return (await end(state, context))["outcome"]
-
-
-def _from_task(pending: PendingHitlState, *, collection: str) -> HitlResumeState:
-    """What can be known where the task has no resume state of its own."""
-    choose = pending.kind is HitlKind.SCOPE_SELECT
-    return HitlResumeState(
-        question=pending.original_question,
-        route=Route.SCOPE_SELECT if choose else Route.CLARIFY,
-        retrieval_status=(RetrievalStatus.NEEDS_SCOPE_SELECTION if choose else RetrievalStatus.NEEDS_CLARIFICATION),
-        collection=collection,
-    )
 
 
 def _narrowed(state: RagState, *, pending: PendingHitlState, asked: AskBack) -> RagState | None:

@@ -7,7 +7,6 @@ from typing import Any
 import grpc.aio
 
 from askback.agent.v1 import agent_service_pb2, agent_service_pb2_grpc
-from services.agent.errors import KnowledgeUnavailable
 from services.agent.knowledge.knowledge_base import KnowledgeBase
 from services.agent.rpc.convert import ChatCollector, EventWriter, turn_request
 from services.agent.runner import TurnRunner
@@ -41,16 +40,9 @@ class AgentServicer(agent_service_pb2_grpc.AgentServiceServicer):
 
     async def _events(self, request: agent_service_pb2.ChatRequest, *, streamed: bool) -> AsyncGenerator[TurnEvent]:
         turn = turn_request(request)
-        await self._require_collection(turn.collection)
+        if turn.collection:
+            # Before anything is stored.
+            await self._knowledge.require_collection(turn.collection)
         async with self._runner.turn(turn, streamed=streamed) as events:
             async for event in events:
                 yield event
-
-    async def _require_collection(self, collection: str) -> None:
-        """Before anything is stored: raises CollectionNotFound."""
-        if collection:
-            try:
-                await self._knowledge.list_documents(collection=collection, limit=1)
-            except KnowledgeUnavailable:
-                # Then the turn says so, with its question stored.
-                return

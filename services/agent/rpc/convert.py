@@ -7,8 +7,9 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from askback.agent.v1 import agent_service_pb2, chat_pb2
 from askback.rag.v1 import hitl_pb2, trace_pb2
 from askback.storage.v1 import run_pb2
-from services.agent.knowledge.naming import collection_name
 from services.agent.request_context import RagStep
+from services.agent.rpc import names
+from services.agent.texts import MAX_TEXT_BYTES
 from services.agent.turn import (
     AskedBack,
     ContentDelta,
@@ -25,9 +26,8 @@ from services.agent.turn import (
 )
 from services.agent.wire import enum_number, to_wire
 from services.runtime.checks import Checks
-from services.runtime.errors import InvalidField, NotImplementedYet
+from services.runtime.errors import NotImplementedYet
 
-MAX_MESSAGE_BYTES = 32_768
 _POLICIES = {0: None, 1: PendingHitlPolicy.ANSWER, 2: PendingHitlPolicy.REPLACE, 3: PendingHitlPolicy.REJECT}
 
 
@@ -46,28 +46,19 @@ def turn_request(request: agent_service_pb2.ChatRequest) -> TurnRequest:
     turn = TurnRequest(
         user_id=checks.name("user_id", request.user_id),
         session_id=checks.optional_name("session_id", request.session_id),
-        message=checks.text("message", request.message, at_most=MAX_MESSAGE_BYTES, required=not retried),
+        message=checks.text("message", request.message, at_most=MAX_TEXT_BYTES, required=not retried),
         request_id=checks.optional_name("request_id", request.request_id),
         answers_task_id=checks.optional_name("answers_task_id", request.answers_task_id),
         pending_hitl_policy=checks.choice(
             "pending_hitl_policy", request.pending_hitl_policy, _POLICIES, otherwise=None
         ),
-        collection=_collection(checks, request.collection),
+        collection=names.optional_collection(checks, "collection", request.collection),
     )
     if request.message and not request.message.strip():
         checks.refuse("message", "must hold more than white space")
     checks.done()
     _refuse_what_is_not_implemented(request)
     return turn
-
-
-def _collection(checks: Checks, value: str) -> str:
-    try:
-        return collection_name(value) if value else value
-    except InvalidField as error:
-        for violation in error.violations:
-            checks.refuse(violation.field, violation.description)
-    return value
 
 
 def _refuse_what_is_not_implemented(request: agent_service_pb2.ChatRequest) -> None:

@@ -1,7 +1,9 @@
-"""Wire to model and back for documents and searches; all that a caller may send is checked here, or by name."""
+"""Wire to model and back for documents and searches; all that a caller may send is checked here, once."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 
 from askback.agent.v1 import knowledge_service_pb2 as pb
 from askback.rag.v1 import trace_pb2
@@ -9,22 +11,23 @@ from services.agent.errors import KnowledgeUnavailable
 from services.agent.knowledge.base import Retrieval
 from services.agent.knowledge.index.base import CollectionRecord, DocumentRecord
 from services.agent.knowledge.ingest import MAX_DOCUMENT_BYTES
-from services.agent.knowledge.naming import collection_name, document_filename
+from services.agent.rpc import names
+from services.agent.texts import MAX_TEXT_BYTES
 from services.agent.wire import to_wire
 from services.runtime import page_token
 from services.runtime.checks import Checks
-from services.runtime.errors import InvalidField, TooLarge
+from services.runtime.errors import InvalidField, TimeLimit, TooLarge
 from services.runtime.page_token import PagedQuery
 
-MAX_QUERY_BYTES = 32_768
 MAX_TOP_K = 50
+PART_LIMIT_S = 60.0
+"""How long an upload may keep others waiting without sending anything."""
 
 
 @dataclass(frozen=True, slots=True)
-class Upload:
+class DocumentName:
     collection: str
     filename: str
-    content: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,8 @@ class PageRequest:
     query: PagedQuery
     size: int
     after: str | None
+    collection: str = ""
+    """Of a page of documents."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,27 +46,42 @@ class SearchRequest:
     top_k: int | None
 
 
-async def received(parts: AsyncIterator[pb.IngestDocumentRequest]) -> Upload:
-    """The document, once its last part has come. Raises InvalidField, or TooLarge as soon as it is."""
-    header: pb.DocumentHeader | None = None
-    content = bytearray()
-    async for part in parts:
-        if header is None:
-            if part.WhichOneof("part") != "header":
-                raise InvalidField.of("header", "must be the first part")
-            header = part.header
-            # Refused before its bytes are sent, not after.
-            collection_name(header.collection, field="header.collection")
-            document_filename(header.filename, field="header.filename")
-        elif part.WhichOneof("part") == "header":
-            raise InvalidField.of("header", "must be the first part alone")
-        else:
-            content += part.chunk
-            if len(content) > MAX_DOCUMENT_BYTES:
-                raise TooLarge("a document", limit=MAX_DOCUMENT_BYTES, actual=len(content))
-    if header is None:
+async def upload_name(parts: AsyncIterator[pb.IngestDocumentRequest]) -> DocumentName:
+    """What the first part names, read before any byte of the document is."""
+    part = await anext(aiter(parts), None)
+    if part is None or part.WhichOneof("part") != "header":
         raise InvalidField.of("header", "must be the first part")
-    return Upload(header.collection, header.filename, bytes(content))
+    checks = Checks()
+    name = DocumentName(
+        names.collection(checks, "header.collection", part.header.collection),
+        names.readable_filename(checks, "header.filename", part.header.filename),
+    )
+    checks.done()
+    return name
+
+
+async def upload_content(
+    parts: AsyncIterator[pb.IngestDocumentRequest], *, part_limit_s: float = PART_LIMIT_S
+) -> bytes:
+    """The bytes of the parts behind the first. Raises TooLarge as soon as they are, TimeLimit where none come."""
+    content = BytesIO()
+    while (part := await _next(parts, limit_s=part_limit_s)) is not None:
+        if part.WhichOneof("part") == "header":
+            raise InvalidField.of("header", "must be the first part alone")
+        content.write(part.chunk)
+        if content.tell() > MAX_DOCUMENT_BYTES:
+            raise TooLarge("a document", limit=MAX_DOCUMENT_BYTES, actual=content.tell())
+    # The buffer's own bytes, without a copy.
+    return content.getvalue()
+
+
+async def _next(parts: AsyncIterator[pb.IngestDocumentRequest], *, limit_s: float) -> pb.IngestDocumentRequest | None:
+    try:
+        async with asyncio.timeout(limit_s):
+            return await anext(aiter(parts), None)
+    except TimeoutError:
+        # It holds a place that others wait for.
+        raise TimeLimit("the next part of a document", limit_s=limit_s) from None
 
 
 def document(record: DocumentRecord) -> pb.Document:
@@ -77,9 +97,21 @@ def document(record: DocumentRecord) -> pb.Document:
     return written
 
 
+def document_name(request: pb.DeleteDocumentRequest) -> DocumentName:
+    checks = Checks()
+    name = DocumentName(
+        names.collection(checks, "collection", request.collection),
+        names.filename(checks, "filename", request.filename),
+    )
+    checks.done()
+    return name
+
+
 def documents_page(request: pb.ListDocumentsRequest) -> PageRequest:
-    collection = collection_name(request.collection)
-    return _page(PagedQuery("ListDocuments", "", (collection,)), request.page_size, request.page_token)
+    checks = Checks()
+    collection = names.collection(checks, "collection", request.collection)
+    query = PagedQuery("ListDocuments", "", (collection,))
+    return _page(checks, query, request.page_size, request.page_token, collection=collection)
 
 
 def documents_reply(page: PageRequest, records: Sequence[DocumentRecord]) -> pb.ListDocumentsResponse:
@@ -89,7 +121,7 @@ def documents_reply(page: PageRequest, records: Sequence[DocumentRecord]) -> pb.
 
 
 def collections_page(request: pb.ListCollectionsRequest) -> PageRequest:
-    return _page(PagedQuery("ListCollections", ""), request.page_size, request.page_token)
+    return _page(Checks(), PagedQuery("ListCollections", ""), request.page_size, request.page_token)
 
 
 def collections_reply(page: PageRequest, records: Sequence[CollectionRecord]) -> pb.ListCollectionsResponse:
@@ -110,8 +142,8 @@ def collections_reply(page: PageRequest, records: Sequence[CollectionRecord]) ->
 def search_request(request: pb.SearchKnowledgeRequest) -> SearchRequest:
     checks = Checks()
     search = SearchRequest(
-        collection=collection_name(request.collection),
-        query=checks.text("query", request.query, at_most=MAX_QUERY_BYTES, required=True),
+        collection=names.collection(checks, "collection", request.collection),
+        query=checks.text("query", request.query, at_most=MAX_TEXT_BYTES, required=True),
         top_k=checks.number("top_k", request.top_k, at_least=0, at_most=MAX_TOP_K) or None,
     )
     checks.done()
@@ -133,9 +165,8 @@ def search_reply(found: Retrieval) -> pb.SearchKnowledgeResponse:
     return reply
 
 
-def _page(query: PagedQuery, size: int, token: str) -> PageRequest:
-    checks = Checks()
+def _page(checks: Checks, query: PagedQuery, size: int, token: str, *, collection: str = "") -> PageRequest:
     size = checks.page_size(size)
     checks.done()
     after = page_token.decode(query, token, str)[0] if token else None
-    return PageRequest(query, size, str(after) if after is not None else None)
+    return PageRequest(query, size, str(after) if after is not None else None, collection)

@@ -20,14 +20,16 @@ class KnowledgeServicer(knowledge_service_pb2_grpc.KnowledgeServiceServicer):
     async def IngestDocument(
         self, request_iterator: AsyncIterator[pb.IngestDocumentRequest], context: Context
     ) -> pb.IngestDocumentResponse:
-        upload = await documents.received(request_iterator)
-        record, unchanged = await self._knowledge.ingest(upload.filename, upload.content, collection=upload.collection)
+        name = await documents.upload_name(request_iterator)
+        async with self._knowledge.upload_place:
+            content = await documents.upload_content(request_iterator)
+            record, unchanged = await self._knowledge.ingest(name.filename, content, collection=name.collection)
         return pb.IngestDocumentResponse(document=documents.document(record), unchanged=unchanged)
 
     async def ListDocuments(self, request: pb.ListDocumentsRequest, context: Context) -> pb.ListDocumentsResponse:
         page = documents.documents_page(request)
         records = await self._knowledge.list_documents(
-            collection=request.collection, limit=page.size + 1, after=page.after
+            collection=page.collection, limit=page.size + 1, after=page.after
         )
         return documents.documents_reply(page, records)
 
@@ -37,7 +39,8 @@ class KnowledgeServicer(knowledge_service_pb2_grpc.KnowledgeServiceServicer):
         return documents.collections_reply(page, records)
 
     async def DeleteDocument(self, request: pb.DeleteDocumentRequest, context: Context) -> pb.DeleteDocumentResponse:
-        deleted = await self._knowledge.delete_document(request.filename, collection=request.collection)
+        name = documents.document_name(request)
+        deleted = await self._knowledge.delete_document(name.filename, collection=name.collection)
         return pb.DeleteDocumentResponse(deleted_chunk_count=deleted)
 
     async def SearchKnowledge(self, request: pb.SearchKnowledgeRequest, context: Context) -> pb.SearchKnowledgeResponse:

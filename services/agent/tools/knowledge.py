@@ -9,6 +9,7 @@ from services.agent.rag.outcome import RagOutcome
 from services.agent.rag.prompts import TOOL_CALL_LIMIT_REACHED, evidence_message
 from services.agent.rag.wording import Line
 from services.agent.request_context import ChatRequestContext
+from services.agent.texts import MAX_TEXT_BYTES, clean, cut
 
 KNOWLEDGE_TOOL_NAME = "search_knowledge_base"
 
@@ -33,6 +34,8 @@ def make_knowledge_tool(context: ChatRequestContext, graph: RagGraph) -> BaseToo
         if not context.acquire_knowledge_tool_slot():
             return TOOL_CALL_LIMIT_REACHED, None
         wording.tell(context, Line.TOOL_KNOWLEDGE)
+        # The model wrote it: it may hold what no text may, and be as long as the model pleases.
+        query = cut(clean(query), at_most=MAX_TEXT_BYTES)
         outcome = await graph.run(context, query, tool_name=KNOWLEDGE_TOOL_NAME)
         return evidence_message(outcome), outcome
 

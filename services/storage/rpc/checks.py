@@ -54,8 +54,7 @@ class Checks(checks.Checks):
             self.refuse(field, f"must be at most {MAX_EXTRA_JSON_BYTES:,} bytes")
             return value
         try:
-            # A number is kept as it is written: Python would refuse to read a very long one.
-            parsed = json.loads(value, parse_constant=_refuse_constant, parse_int=str)
+            parsed = json.loads(value, parse_constant=_refuse_constant)
             if not isinstance(parsed, dict):
                 raise _NotPlain("must be a JSON object")
             _check_parsed(parsed, level=1)

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from services.agent.errors import CollectionNotFound
 from services.agent.knowledge.base import Retrieval, StageListener
 from services.agent.models.base import GradedEvidence
 from services.agent.rag.graph import RagGraph, build_rag_graph
@@ -84,12 +85,16 @@ class ScriptedSearch:
     otherwise: Retrieval = field(default_factory=lambda: found(chunk("Cedar samples every 10 s.")))
     queries: list[str] = field(default_factory=list)
     collections: list[str] = field(default_factory=list)
+    missing: set[str] = field(default_factory=set)
+    """Collections that are not there."""
 
     async def retrieve(
         self, query: str, *, collection: str, top_k: int | None = None, on_stage: StageListener | None = None
     ) -> Retrieval:
         self.queries.append(query)
         self.collections.append(collection)
+        if collection in self.missing:
+            raise CollectionNotFound(collection)
         retrieval = self.script.get(query, self.otherwise)
         if on_stage:
             on_stage("retrieve")

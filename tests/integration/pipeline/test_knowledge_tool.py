@@ -69,3 +69,12 @@ async def test_a_failed_search_ends_the_turn_instead_of_reaching_the_model() -> 
     tool = make_knowledge_tool(context_for(QUESTION), Pipeline(ScriptedSearch(otherwise=FAILED)).graph)
     with pytest.raises(KnowledgeUnavailable):
         await call(tool)
+
+
+async def test_a_models_query_loses_what_no_text_may_hold_and_what_is_too_long() -> None:
+    pipeline, context = Pipeline(), context_for(QUESTION)
+    await call(make_knowledge_tool(context, pipeline.graph), "How\0 often\ud83d? " + "长" * 20_000)
+    [query] = pipeline.search.queries
+    assert query.startswith("How often? 长") and len(query.encode()) <= 32_768
+    trace = context.peek_rag_trace()
+    assert trace is not None and trace.query == query

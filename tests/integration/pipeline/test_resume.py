@@ -2,11 +2,12 @@
 
 import pytest
 
-from services.agent.errors import KnowledgeUnavailable, ModelMalformed
+from services.agent.errors import CollectionNotFound, KnowledgeUnavailable, ModelMalformed
 from services.agent.models.base import GradedEvidence
 from services.agent.rag.outcome import RagOutcome
 from services.agent.request_context import AskBack, ChatRequestContext
 from services.agent.schemas import (
+    Ambiguity,
     Answerability,
     HitlKind,
     HitlResumeState,
@@ -224,10 +225,64 @@ async def test_incomplete_evidence_does_not_ask_for_more_for_ever() -> None:
     assert outcome.status is RetrievalStatus.PARTIAL and outcome.hitl is None
 
 
-async def test_a_question_without_a_resume_state_goes_on_from_its_words() -> None:
-    pipeline = Pipeline()
-    pending = waiting("Alder", "Cedar")
-    pending.resume_state = None
-    outcome, _ = await resumed(pipeline, pending, "Cedar")
-    assert outcome.status is RetrievalStatus.ANSWERABLE
-    assert pipeline.search.queries == [f"Cedar：{QUESTION}"]
+async def test_a_collection_deleted_since_the_question_is_one_that_knows_nothing() -> None:
+    search = ScriptedSearch(missing={"manuals"})
+    outcome, context = await resumed(Pipeline(search), waiting("Alder", "Cedar"), "Cedar")
+    assert outcome.status is RetrievalStatus.NO_KNOWLEDGE and outcome.hitl is None
+    trace = context.peek_rag_trace()
+    assert trace is not None and trace.retrieval is not None
+    assert (trace.retrieval.error, trace.retrieval.empty) == ("COLLECTION_NOT_FOUND", True)
+
+
+async def test_a_collection_that_is_not_there_when_the_question_comes_is_an_error() -> None:
+    pipeline = Pipeline(ScriptedSearch(missing={"manuals"}))
+    with pytest.raises(CollectionNotFound):
+        await pipeline.graph.run(context_for(QUESTION, collection="manuals"), QUESTION)
+
+
+LIMIT = 32_768
+
+
+def fits(asked: AskBack) -> bool:
+    """Whether storage takes it."""
+    state = asked.resume_state
+    texts = [asked.prompt, asked.original_question, state.question, *state.sub_questions, *asked.answers]
+    return (
+        all(0 < len(text.encode()) <= LIMIT for text in texts)
+        and len(state.complexity_reason.encode()) <= LIMIT
+        and len(asked.options) <= 20
+        and len(asked.answers) <= 100
+        and all(0 < len(option.encode()) <= 1024 for option in asked.options)
+    )
+
+
+@pytest.mark.parametrize("question", [QUESTION, "很" * 10_922, "long " * 6_553])
+@pytest.mark.parametrize("answer", ["Cedar", "长" * 10_922, "wide " * 6_553])
+async def test_a_question_back_after_the_longest_texts_can_be_stored(question: str, answer: str) -> None:
+    pipeline = Pipeline(grades=ScriptedGrades([which_product("Alder", "Birch"), which_version()]))
+    pending = waiting("Cedar", "Egret")
+    assert pending.resume_state is not None
+    pending.original_question = pending.resume_state.question = question
+    pending.answers = ["earlier"] * 100
+    asked = (await resumed(pipeline, pending, answer))[0].hitl
+    assert asked is not None and fits(asked)
+    assert asked.answers[-1] == answer.strip()
+    again = (await resumed(pipeline, claimed(asked), answer[::-1]))[0].hitl
+    assert again is not None and fits(again)
+
+
+async def test_a_graders_long_and_unclean_question_is_cut_to_what_can_be_stored() -> None:
+    options = [f"{number} " + "长" * 400 for number in range(30)] + ["Cedar\0", "Cedar", "\ud800", " "]
+    graded = grade(
+        Route.SCOPE_SELECT,
+        ambiguity=Ambiguity.MULTIPLE_CANDIDATES,
+        prompt="哪个？\0" * 5_000,
+        options=options,
+        missing_slots=["a\ud800b"],
+    )
+    asked = (await Pipeline(grades=ScriptedGrades([graded])).graph.run(context_for(QUESTION), QUESTION)).hitl
+    assert asked is not None and fits(asked)
+    assert len(asked.options) == 20 and asked.prompt.startswith("哪个？哪个？")
+    few = grade(Route.SCOPE_SELECT, ambiguity=Ambiguity.MULTIPLE_CANDIDATES, options=options[-4:])
+    asked = (await Pipeline(grades=ScriptedGrades([few])).graph.run(context_for(QUESTION), QUESTION)).hitl
+    assert asked is not None and asked.options == ["Cedar"]

@@ -105,3 +105,19 @@ def test_a_refined_question_holds_the_answer_once(question: str, answer: str, re
 )
 def test_a_mention_is_of_whole_words(text: str, wanted: str, expected: bool) -> None:
     assert mentions(text, wanted) is expected
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "kept_question", "kept_answer"),
+    [
+        ("很" * 10_922, "Cedar", 10_920, 5),
+        ("How long?", "长" * 10_922, 9, 10_918),
+        ("很" * 10_922, "长" * 10_922, 5_461, 5_460),
+    ],
+)
+def test_a_refined_question_is_no_longer_than_can_be_stored(
+    question: str, answer: str, kept_question: int, kept_answer: int
+) -> None:
+    refined = refined_question(question, answer)
+    assert len(refined.encode()) <= 32_768
+    assert refined == f"{answer[:kept_answer]}：{question[:kept_question]}"

@@ -166,3 +166,20 @@ def test_normalising_twice_changes_nothing() -> None:
 def test_a_declared_field_that_holds_what_it_may_not_is_refused(trace: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         normalize_rag_trace(trace)
+
+
+def test_a_trace_is_freed_of_what_neither_protobuf_nor_postgresql_takes() -> None:
+    unclean = "a\0b\ud800c"
+    trace = {
+        "query": unclean,
+        "complexity": {"complexity": "complex", "reason": unclean, "sub_questions": [unclean, "d"]},
+        "hitl": {"options": [unclean], "resumed_from": None},
+        "retrieved_chunks": [{"filename": unclean, "text": unclean}],
+        "timings": [{"stage": unclean}],
+    }
+    cleaned = normalize_rag_trace({**trace, "sub_traces": [trace]})
+    for part in (cleaned, *cleaned.sub_traces):
+        assert part.complexity is not None and part.hitl is not None
+        texts = [part.query, part.complexity.reason, part.complexity.sub_questions[0], part.hitl.options[0]]
+        texts += [part.retrieved_chunks[0].filename, part.retrieved_chunks[0].text, part.timings[0].stage]
+        assert set(texts) == {"abc"}

@@ -1,5 +1,6 @@
 """An index and encoders small enough to read, each able to fail where a test wants it."""
 
+import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -22,7 +23,10 @@ from services.agent.knowledge.tokenize import index_terms
 
 
 class WordEncoder:
-    """Texts that share words are near each other; it counts its calls, and fails while `broken`."""
+    """Texts that share words are near each other; it counts its calls, and fails while `broken`.
+
+    While `held` is not set, calls for many texts wait for it, and `holding` tells that one does.
+    """
 
     name = "words"
     dimensions = 32
@@ -30,11 +34,16 @@ class WordEncoder:
     def __init__(self) -> None:
         self.calls = 0
         self.broken = False
+        self.held: asyncio.Event | None = None
+        self.holding = asyncio.Event()
 
     async def encode(self, texts: Sequence[str]) -> Vectors:
         self.calls += 1
         if self.broken:
             raise ConnectionError("the encoder is away")
+        if self.held is not None and len(texts) > 8:
+            self.holding.set()
+            await self.held.wait()
         vectors = np.full((len(texts), self.dimensions), 1e-3, dtype=np.float32)
         for row, text in zip(vectors, texts, strict=True):
             for term in index_terms(text):
@@ -96,6 +105,9 @@ class ScriptedIndex:
         raise KnowledgeUnavailable
 
     async def list_collections(self, *, limit: int, after: str | None = None) -> list[CollectionRecord]:
+        raise KnowledgeUnavailable
+
+    async def check(self) -> None:
         raise KnowledgeUnavailable
 
     async def close(self) -> None: ...

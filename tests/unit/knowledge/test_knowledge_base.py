@@ -17,7 +17,7 @@ from services.agent.errors import (
 )
 from services.agent.knowledge.ingest import MAX_DOCUMENT_BYTES
 from services.agent.knowledge.knowledge_base import KnowledgeBase, open_knowledge
-from services.runtime.errors import InvalidField, TooLarge
+from services.runtime.errors import TooLarge
 
 MANUAL = "# Alder manual\n\n## Battery\n\nThe battery lasts 3 years.\n\n## 保修\n\n保修期为两年。\n".encode()
 
@@ -84,20 +84,17 @@ async def test_an_encoder_that_fails_leaves_the_older_document(knowledge: Knowle
     assert await knowledge.list_documents(limit=5) == [record]
 
 
-async def test_names_that_none_can_have_are_refused_by_field(knowledge: KnowledgeBase) -> None:
-    refused: list[tuple[Awaitable[object], str]] = [
-        (knowledge.ingest("a.exe", b"text"), "header.filename"),
-        (knowledge.ingest("a/b.md", b"text"), "header.filename"),
-        (knowledge.ingest("a.md", b"text", collection="a b"), "header.collection"),
-        (knowledge.list_documents(collection="a b", limit=1), "collection"),
-        (knowledge.delete_document("a\0.md"), "filename"),
-        (knowledge.delete_document("a.md", collection="a b"), "collection"),
-    ]
-    for call, field in refused:
-        with pytest.raises(InvalidField) as caught:
-            await call
-        assert [violation.field for violation in caught.value.violations] == [field]
-    assert await knowledge.list_collections(limit=1) == []
+async def test_a_collection_is_there_where_it_has_documents_or_cannot_be_looked_at(
+    make_database: Callable[[], Awaitable[str]], postgres_url: str, encoder: Any
+) -> None:
+    url = await make_database()
+    async with open_knowledge(url, encoder=encoder) as knowledge:
+        await knowledge.ingest("alder.md", MANUAL, collection="manuals")
+        await knowledge.require_collection("manuals")
+        with pytest.raises(CollectionNotFound):
+            await knowledge.require_collection("none")
+        await _cut_off(postgres_url, url)
+        await knowledge.require_collection("none")
 
 
 async def test_a_document_over_the_limit_is_refused(knowledge: KnowledgeBase) -> None:
@@ -143,8 +140,8 @@ async def test_a_lost_database_fails_the_search_by_name_and_comes_back(
     name = url.rpartition("/")[2]
     async with open_knowledge(url, encoder=encoder) as knowledge:
         await knowledge.ingest("alder.md", MANUAL)
-        await _admin(postgres_url, f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
-        await _admin(postgres_url, f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'")
+        await _cut_off(postgres_url, url)
+        assert not await knowledge.is_ready()
         found = await knowledge.search.retrieve("battery", collection="default")
         assert (found.chunks, found.stats.mode) == ([], "failed")
         assert found.stats.error == "index failed: KNOWLEDGE_UNAVAILABLE"
@@ -152,6 +149,35 @@ async def test_a_lost_database_fails_the_search_by_name_and_comes_back(
             await knowledge.list_documents(limit=5)
         await _admin(postgres_url, f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
         assert len(await _found(knowledge, "battery")) == 1
+        assert await knowledge.is_ready()
+
+
+async def test_a_search_that_gets_no_answer_is_given_up_in_seconds(knowledge: KnowledgeBase, database_url: str) -> None:
+    await knowledge.ingest("alder.md", MANUAL)
+    connection = await asyncpg.connect(database_url)
+    try:
+        async with connection.transaction():
+            await connection.execute("LOCK TABLE askback_knowledge.collections IN ACCESS EXCLUSIVE MODE")
+            async with asyncio.timeout(8):
+                found = await knowledge.search.retrieve("battery", collection="default")
+            assert (found.chunks, found.stats.mode) == ([], "failed")
+    finally:
+        await connection.close()
+    assert len(await _found(knowledge, "battery")) == 1
+
+
+async def test_a_small_document_does_not_wait_behind_large_ones(knowledge: KnowledgeBase, encoder: Any) -> None:
+    encoder.held = asyncio.Event()
+    large = b"The battery lasts 3 years. " * 12_000
+    waiting = [asyncio.create_task(knowledge.ingest(f"large-{number}.md", large)) for number in range(3)]
+    try:
+        await encoder.holding.wait()
+        record, _ = await knowledge.ingest("alder.md", MANUAL)
+        assert await knowledge.list_documents(limit=5) == [record]
+    finally:
+        for task in waiting:
+            task.cancel()
+        await asyncio.wait(waiting)
 
 
 async def test_an_index_that_cannot_be_reached_is_told_at_once(unused_port: int, encoder: Any) -> None:
@@ -174,6 +200,13 @@ async def test_the_loop_stays_free_while_a_large_document_is_read(knowledge: Kno
         await task
     assert max(stalls) < 1
     assert await knowledge.list_documents(limit=5) == []
+
+
+async def _cut_off(postgres_url: str, url: str) -> None:
+    """Ends all connections to the database, and lets none come."""
+    name = url.rpartition("/")[2]
+    await _admin(postgres_url, f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
+    await _admin(postgres_url, f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'")
 
 
 async def _admin(url: str, statement: str) -> None:

@@ -95,10 +95,9 @@ async def test_where_merging_fails_the_leaves_stay(filled: Any, encoder: Any) ->
 
 async def test_a_collection_without_documents_is_unknown_but_for_the_default_one(index: Any, encoder: Any) -> None:
     retriever = Retriever(index, encoder, PLAIN)
-    for name in ("default", ""):
-        found = await retriever.retrieve("question", collection=name)
-        assert found.chunks == []
-        assert (found.stats.mode, found.stats.empty) == ("hybrid", True)
+    found = await retriever.retrieve("question", collection="default")
+    assert found.chunks == []
+    assert (found.stats.mode, found.stats.empty) == ("hybrid", True)
     with pytest.raises(CollectionNotFound):
         await retriever.retrieve("question", collection="other")
 

@@ -162,15 +162,7 @@ def test_a_metadata_value_that_is_not_set_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "{}",
-        '{"a": [1, {"b": null}]}',
-        '{ "a" : 1.0e5 }',
-        '{"text": "\\ud83d\\ude00 é"}',
-        f'{{"long": {"9" * 5_000}}}',
-    ],
+    "text", ["", "{}", '{"a": [1, {"b": null}]}', '{ "a" : 1.0e5 }', '{"text": "\\ud83d\\ude00 é"}']
 )
 def test_an_extra_json_object_is_kept_byte_for_byte(text: str) -> None:
     checks = Checks()

@@ -16,7 +16,11 @@ from askback.client.stream import Stream
 UNARY_TIMEOUT_S = 10.0
 CHAT_TIMEOUT_S = 300.0
 WATCH_TIMEOUT_S = 600.0
-INGEST_TIMEOUT_S = 300.0
+# Of a document whose size is not known; else a few minutes, and more for each byte: the service's built-in encoder
+# takes about a minute for each 600 KB on two cores.
+INGEST_TIMEOUT_S = 3600.0
+INGEST_BASE_TIMEOUT_S = 300.0
+INGEST_BYTES_A_SECOND = 5_000
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 

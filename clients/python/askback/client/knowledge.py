@@ -10,7 +10,13 @@ import grpc
 
 from askback.agent.v1 import knowledge_service_pb2 as wire
 from askback.agent.v1.knowledge_service_pb2_grpc import KnowledgeServiceStub
-from askback.client.channel import INGEST_TIMEOUT_S, Metadata, ServiceClient
+from askback.client.channel import (
+    INGEST_BASE_TIMEOUT_S,
+    INGEST_BYTES_A_SECOND,
+    INGEST_TIMEOUT_S,
+    Metadata,
+    ServiceClient,
+)
 from askback.client.paging import all_items
 from askback.client.status import error_from_rpc
 from askback.client.wire import build
@@ -47,12 +53,14 @@ class KnowledgeClient(ServiceClient):
     ) -> wire.IngestDocumentResponse:
         """Puts a document in the place of an older one of the same name; of a Path, its own name unless given.
 
-        The content is read as it is sent, and not to its end where the service refuses it before.
+        The content is read as it is sent, and not to its end where the service refuses it before. The default
+        deadline grows with the size: 5 minutes, and a minute more for each 300 KB; an hour where the size of a
+        stream is not known.
         """
         if not filename and isinstance(content, Path):
             filename = content.name
         header = wire.DocumentHeader(collection=collection, filename=filename)
-        deadline = INGEST_TIMEOUT_S if timeout is None else timeout
+        deadline = await _deadline(content) if timeout is None else timeout
         tries = _TRIES if isinstance(content, (bytes, Path)) else 1
         while True:
             tries -= 1
@@ -167,6 +175,16 @@ class KnowledgeClient(ServiceClient):
             ),
             lambda page: page.collections,
         )
+
+
+async def _deadline(content: bytes | Path | AsyncIterable[bytes]) -> float:
+    if isinstance(content, bytes):
+        size = len(content)
+    elif isinstance(content, Path):
+        size = (await asyncio.to_thread(content.stat)).st_size
+    else:
+        return INGEST_TIMEOUT_S
+    return INGEST_BASE_TIMEOUT_S + size / INGEST_BYTES_A_SECOND
 
 
 async def _send(

@@ -126,6 +126,10 @@ class KnowledgeIndex(Protocol):
         """Opens a view; raises CollectionNotFound, EncoderMismatch."""
         ...
 
+    async def check(self) -> None:
+        """Returns where the index can be read."""
+        ...
+
     async def close(self) -> None: ...
 
 

@@ -1,18 +1,15 @@
 """The knowledge index on PostgreSQL with pgvector."""
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
 from itertools import islice
 from typing import Any, Final
 
 from sqlalchemy import Row, TextClause
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from services.agent.errors import CollectionNotFound, DocumentNotFound, EncoderMismatch, KnowledgeUnavailable
+from services.agent.errors import CollectionNotFound, DocumentNotFound, EncoderMismatch
 from services.agent.knowledge.bm25 import TermStatistics, bm25
 from services.agent.knowledge.chunking import HEADING_SEPARATOR, LEAF_LEVEL, Chunk, passage_of
 from services.agent.knowledge.index import pgvector_sql as sql
@@ -22,6 +19,14 @@ from services.agent.knowledge.index.base import (
     Hit,
     PreparedDocument,
     StoredChunk,
+)
+from services.agent.knowledge.index.pgvector_connection import (
+    connect_once,
+    is_fully_used,
+    make_engine,
+    reading,
+    unavailable_where_unreachable,
+    writing,
 )
 from services.agent.knowledge.index.pgvector_schema import MAX_INDEXED_DIMENSIONS, migrate
 from services.agent.knowledge.tokenize import index_terms, query_terms
@@ -33,13 +38,6 @@ _EXACT_SEARCH_LEAVES: Final = 5_000
 
 _COMMON_TERM_SHARE: Final = 0.2
 _ROWS_PER_INSERT: Final = 50
-_POOL_SIZE: Final = 5
-_CONNECT_TIMEOUT_S: Final = 3
-_COMMAND_TIMEOUT_S: Final = 30
-
-# SQLSTATEs that mean that the server does not serve us now: connection, login, no such database, resources,
-# shutdown, a database that takes no connections, read-only.
-_UNAVAILABLE_STATES: Final = ("08", "28", "3D", "53", "57", "55000", "25006")
 
 
 class PgvectorIndex:
@@ -53,9 +51,10 @@ class PgvectorIndex:
     @classmethod
     async def open(cls, url: str, *, encoder: str, dimensions: int) -> "PgvectorIndex":
         """Connects and migrates; raises KnowledgeUnavailable, IndexUnusable."""
-        engine = _engine(url)
+        engine = make_engine(url)
         try:
-            with _unavailable_where_unreachable():
+            with unavailable_where_unreachable():
+                await connect_once(engine)
                 await migrate(engine, dimensions=dimensions)
         except BaseException:
             await engine.dispose()
@@ -65,8 +64,15 @@ class PgvectorIndex:
     async def close(self) -> None:
         await self._engine.dispose()
 
+    async def check(self) -> None:
+        if is_fully_used(self._engine):
+            # Its connections are at work, each for a few seconds at most.
+            return
+        async with reading(self._engine) as connection:
+            await connection.execute(sql.CHECK)
+
     async def find_document(self, *, collection: str, filename: str) -> DocumentRecord | None:
-        async with self._transaction() as connection:
+        async with reading(self._engine) as connection:
             found = await _row(connection, sql.COLLECTION, name=collection)
             if found is None:
                 return None
@@ -75,7 +81,7 @@ class PgvectorIndex:
             return None if row is None else _document(row, collection)
 
     async def replace_document(self, document: PreparedDocument, *, collection: str) -> DocumentRecord:
-        async with self._transaction() as connection:
+        async with writing(self._engine) as connection:
             # Locks the collection's row: writers of one collection follow each other, readers pass.
             owner = await _row(
                 connection, sql.LOCK_OR_CREATE, name=collection, encoder=self._encoder, dimensions=self._dimensions
@@ -102,7 +108,7 @@ class PgvectorIndex:
             return _document(row, collection)
 
     async def delete_document(self, *, collection: str, filename: str) -> int:
-        async with self._transaction() as connection:
+        async with writing(self._engine) as connection:
             owner = await _row(connection, sql.LOCK, name=collection)
             if owner is None:
                 raise CollectionNotFound(collection)
@@ -113,7 +119,7 @@ class PgvectorIndex:
             return removed
 
     async def list_documents(self, *, collection: str, limit: int, after: str | None = None) -> list[DocumentRecord]:
-        async with self._transaction() as connection:
+        async with reading(self._engine) as connection:
             owner = await _row(connection, sql.COLLECTION, name=collection)
             if owner is None:
                 raise CollectionNotFound(collection)
@@ -123,7 +129,7 @@ class PgvectorIndex:
             return [_document(row, collection) for row in rows]
 
     async def list_collections(self, *, limit: int, after: str | None = None) -> list[CollectionRecord]:
-        async with self._transaction() as connection:
+        async with reading(self._engine) as connection:
             rows = await connection.execute(sql.LIST_COLLECTIONS, {"after": after or "", "limit": limit})
             return [
                 CollectionRecord(
@@ -137,22 +143,12 @@ class PgvectorIndex:
 
     @asynccontextmanager
     async def view(self, collection: str) -> AsyncIterator["PgvectorView"]:
-        # One snapshot for all statements: that is what makes it one moment.
-        with _unavailable_where_unreachable():
-            async with self._engine.connect() as connection:
-                await connection.execution_options(isolation_level="REPEATABLE READ")
-                async with connection.begin():
-                    found = await _row(connection, sql.COLLECTION, name=collection)
-                    if found is None:
-                        raise CollectionNotFound(collection)
-                    self._refuse_other_encoder(found)
-                    yield PgvectorView(connection, found)
-
-    @asynccontextmanager
-    async def _transaction(self) -> AsyncIterator[AsyncConnection]:
-        with _unavailable_where_unreachable():
-            async with self._engine.begin() as connection:
-                yield connection
+        async with reading(self._engine) as connection:
+            found = await _row(connection, sql.COLLECTION, name=collection)
+            if found is None:
+                raise CollectionNotFound(collection)
+            self._refuse_other_encoder(found)
+            yield PgvectorView(connection, found)
 
     def _refuse_other_encoder(self, collection: Row[Any]) -> None:
         if (collection.encoder, collection.dimensions) != (self._encoder, self._dimensions):
@@ -258,36 +254,6 @@ class PgvectorView:
             sql.CHUNKS, _key_arrays(chunk_ids) | {"collection_id": self._collection_id}
         )
         return {(chunk := _stored(row)).chunk_id: chunk for row in rows}
-
-
-def _engine(url: str) -> AsyncEngine:
-    parsed = make_url(url).set(drivername="postgresql+asyncpg")
-    if "sslmode" in parsed.query:
-        # asyncpg's own name for it.
-        parsed = parsed.set(query={"ssl" if key == "sslmode" else key: value for key, value in parsed.query.items()})
-    return create_async_engine(
-        parsed,
-        pool_size=_POOL_SIZE,
-        max_overflow=_POOL_SIZE,
-        pool_timeout=_CONNECT_TIMEOUT_S,
-        pool_pre_ping=True,
-        # Error texts go to the log, and documents' words must not.
-        hide_parameters=True,
-        connect_args={"timeout": _CONNECT_TIMEOUT_S, "command_timeout": _COMMAND_TIMEOUT_S},
-    )
-
-
-@contextmanager
-def _unavailable_where_unreachable() -> Iterator[None]:
-    try:
-        yield
-    except (OSError, TimeoutError, PoolTimeout) as error:
-        raise KnowledgeUnavailable from error
-    except DBAPIError as error:
-        state = getattr(error.orig, "sqlstate", None) or ""
-        if error.connection_invalidated or state.startswith(_UNAVAILABLE_STATES):
-            raise KnowledgeUnavailable from error
-        raise
 
 
 async def _row(connection: AsyncConnection, statement: TextClause, **values: Any) -> Row[Any] | None:

@@ -5,6 +5,7 @@ from typing import Final
 
 from sqlalchemy import TextClause, text
 
+CHECK: Final = text("SELECT 1")
 COLLECTION: Final = text("SELECT * FROM askback_knowledge.collections WHERE name = :name")
 LOCK: Final = text("SELECT * FROM askback_knowledge.collections WHERE name = :name FOR UPDATE")
 LOCK_OR_CREATE: Final = text(

@@ -68,7 +68,9 @@ class KnowledgeServiceServicer:
 
     def IngestDocument(self, request_iterator, context):
         """One document: its header first, then its bytes. It replaces an older one of the same name, and is
-        found by searches from the moment that this call returns; before that, the older one is.
+        found by searches from the moment that this call returns; before that, the older one is. An upload that
+        sends nothing for a minute ends TIME_LIMIT; reading one of several MiB takes minutes, so set a deadline
+        to match.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -35,7 +35,9 @@ class KnowledgeServiceStub:
     def __new__(cls, channel: _aio.Channel) -> KnowledgeServiceAsyncStub: ...
     IngestDocument: _grpc.StreamUnaryMultiCallable[_knowledge_service_pb2.IngestDocumentRequest, _knowledge_service_pb2.IngestDocumentResponse]
     """One document: its header first, then its bytes. It replaces an older one of the same name, and is
-    found by searches from the moment that this call returns; before that, the older one is.
+    found by searches from the moment that this call returns; before that, the older one is. An upload that
+    sends nothing for a minute ends TIME_LIMIT; reading one of several MiB takes minutes, so set a deadline
+    to match.
     """
     ListDocuments: _grpc.UnaryUnaryMultiCallable[_knowledge_service_pb2.ListDocumentsRequest, _knowledge_service_pb2.ListDocumentsResponse]
     ListCollections: _grpc.UnaryUnaryMultiCallable[_knowledge_service_pb2.ListCollectionsRequest, _knowledge_service_pb2.ListCollectionsResponse]
@@ -50,7 +52,9 @@ class KnowledgeServiceAsyncStub(KnowledgeServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     IngestDocument: _aio.StreamUnaryMultiCallable[_knowledge_service_pb2.IngestDocumentRequest, _knowledge_service_pb2.IngestDocumentResponse]  # type: ignore[assignment]
     """One document: its header first, then its bytes. It replaces an older one of the same name, and is
-    found by searches from the moment that this call returns; before that, the older one is.
+    found by searches from the moment that this call returns; before that, the older one is. An upload that
+    sends nothing for a minute ends TIME_LIMIT; reading one of several MiB takes minutes, so set a deadline
+    to match.
     """
     ListDocuments: _aio.UnaryUnaryMultiCallable[_knowledge_service_pb2.ListDocumentsRequest, _knowledge_service_pb2.ListDocumentsResponse]  # type: ignore[assignment]
     ListCollections: _aio.UnaryUnaryMultiCallable[_knowledge_service_pb2.ListCollectionsRequest, _knowledge_service_pb2.ListCollectionsResponse]  # type: ignore[assignment]
@@ -68,7 +72,9 @@ class KnowledgeServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_knowledge_service_pb2.IngestDocumentResponse, _abc.Awaitable[_knowledge_service_pb2.IngestDocumentResponse]]:
         """One document: its header first, then its bytes. It replaces an older one of the same name, and is
-        found by searches from the moment that this call returns; before that, the older one is.
+        found by searches from the moment that this call returns; before that, the older one is. An upload that
+        sends nothing for a minute ends TIME_LIMIT; reading one of several MiB takes minutes, so set a deadline
+        to match.
         """
 
     @_abc_1.abstractmethod
