@@ -114,13 +114,24 @@ async def test_it_reports_no_tokens_because_it_counts_none(espresso_machines: li
 
 @pytest.mark.parametrize(
     ("greeting", "word"),
-    [("Hello!", "extractive"), ("who are you?", "extractive"), ("你好", "抽取式"), ("谢谢！", "抽取式")],
+    [("Hello!", "extractive"), ("who are you?", "extractive"), ("你好", "抽取式")],
 )
 async def test_small_talk_is_met_with_what_it_is_and_without_a_search(greeting: str, word: str) -> None:
     model = ExtractiveChatModel().bind_tools([_search_tool(Outcome(RetrievalStatus.NO_KNOWLEDGE), [])])
     message = await model.ainvoke([HumanMessage(greeting)])
     assert not message.tool_calls
     assert word in str(message.text)
+
+
+@pytest.mark.parametrize(
+    ("thanks", "reply"),
+    [("thanks", "You are welcome."), ("OK, thank you!", "You are welcome."), ("谢谢！", "不客气！")],
+)
+async def test_thanks_are_met_with_a_word_and_without_a_search(thanks: str, reply: str) -> None:
+    model = ExtractiveChatModel().bind_tools([_search_tool(Outcome(RetrievalStatus.NO_KNOWLEDGE), [])])
+    message = await model.ainvoke([HumanMessage(thanks)])
+    assert not message.tool_calls
+    assert message.text == reply
 
 
 async def test_every_sentence_cites_the_chunk_that_holds_it(
@@ -203,10 +214,24 @@ async def test_a_row_of_a_table_and_an_item_of_a_list_can_be_read() -> None:
     table = "Prices\n\n## Filters\n\n| Part | Price |\n|---|---|\n| **Sieve** | €12 |\n| `Gasket` | €3 |"
     items = "Warranty\n\n## What it leaves out\n\n- damage by limescale\n- worn gaskets"
     chunks = [RetrievedChunk(filename="prices.md", text=table), RetrievedChunk(filename="warranty.md", text=items)]
-    assert await _answer("How much does a gasket cost at the filters' price?", chunks) == "Filters [1]:\nGasket: €3 [1]"
+    assert await _answer("How much does a gasket cost at the filters' price?", chunks) == (
+        "Filters [1]:\nPart: Gasket; Price: €3 [1]"
+    )
     assert await _answer("Is damage by limescale covered?", chunks) == (
         "What it leaves out [2]:\ndamage by limescale [2]"
     )
+
+
+async def test_a_row_under_columns_that_are_things_themselves_tells_them_apart() -> None:
+    table = "Kettles\n\n## Overview\n\n| | Kestrel | Heron |\n|---|---|---|\n| Litres | 2 | 5 |\n| Colour | red | red |"
+    answer = await _answer("How many litres has the Heron?", [RetrievedChunk(filename="kettles.md", text=table)])
+    assert answer == "Overview [1]:\nLitres — Kestrel: 2; Heron: 5 [1]"
+
+
+async def test_a_name_alone_is_answered_by_what_its_document_begins_with() -> None:
+    text = "# Heron: guide\n\nHerons brew for hotels.\n\n## Cleaning the Heron\n\nThe Heron machine is descaled often."
+    chunks = [RetrievedChunk(filename="heron-guide.md", text=text)]
+    assert await _answer("What is the Heron?", chunks) == "Herons brew for hotels [1]."
 
 
 async def test_the_steps_of_an_instruction_are_told_in_their_order() -> None:

@@ -159,6 +159,103 @@ async def test_a_version_is_answered_by_its_family() -> None:
     assert _is_clear_answer(await _grade("How many GB does release 3.4 need?", chunks))
 
 
+@pytest.mark.parametrize(
+    "question", ["What is the descaling period of the machine?", "What is the machine's descaling time?"]
+)
+async def test_a_word_that_only_tells_the_kind_of_answer_need_not_be_found(
+    question: str, espresso_machines: list[RetrievedChunk]
+) -> None:
+    graded = await _grade(question, espresso_machines)
+    assert graded.options == ["Egret", "Heron", "Kestrel"]
+
+
+async def test_what_answers_in_part_is_shown_with_its_document(espresso_machines: list[RetrievedChunk]) -> None:
+    graded = await _grade("Is the pump of the Heron waterproof?", espresso_machines)
+    assert graded.grade.answerability is Answerability.PARTIAL
+    assert graded.grade.route is Route.REWRITE
+    assert "- “The pump of the Heron works at 15 bar.” (heron-guide.md)" in graded.prompt
+
+
+async def test_a_name_in_a_sentence_about_something_else_is_no_full_answer() -> None:
+    chunks = [
+        RetrievedChunk(filename="heron-guide.md", text="Heron: guide\n\nThe Heron is built for hotels."),
+        RetrievedChunk(filename="repairs.md", text="Repairs\n\nA repair costs €40. Ask for the form by post."),
+    ]
+    assert not _is_clear_answer(await _grade("How much is a polish of the Heron?", chunks))
+
+
+@pytest.mark.parametrize(
+    ("question", "text"),
+    [
+        ("How long does descaling take?", "Descaling takes place in the kitchen. It is free of lime."),
+        ("How long does descaling take?", "Descaling is due every two months."),
+        ("How much is descaling?", "Descaling is offered in Lyon."),
+        ("Was there ever a recall?", "The hot line handles a recall and nothing else."),
+    ],
+)
+async def test_a_figure_or_an_event_that_is_asked_for_is_never_given_by_a_sentence_without_one(
+    question: str, text: str
+) -> None:
+    chunks = [RetrievedChunk(filename="care.md", text=f"Care\n\n{text}")]
+    assert not _is_clear_answer(await _grade(question, chunks))
+
+
+async def test_the_price_of_a_service_to_a_thing_is_not_the_price_of_the_thing() -> None:
+    chunks = [RetrievedChunk(filename="repairs.md", text="Services\n\nA repair of a Heron machine costs €40.")]
+    assert not _is_clear_answer(await _grade("How much does a Heron cost?", chunks))
+    assert _is_clear_answer(await _grade("How much is a repair of a Heron?", chunks))
+
+
+async def test_circumstances_told_before_a_question_choose_the_document_and_need_not_be_found() -> None:
+    chunks = [
+        RetrievedChunk(
+            filename=f"terms-{number}.md",
+            text=f"# Terms: {region}\n\nThese terms hold in {lands}.\n\n"
+            f"## Guarantee in {region}\n\nIn {region}, the guarantee on machines is {number} months.",
+        )
+        for number, region, lands in ((12, "Iberia", "Spain and Portugal"), (18, "Scandinavia", "Norway and Sweden"))
+    ]
+    assert _is_clear_answer(await _grade("I moved to Norway, how long is my guarantee as a student?", chunks))
+    asked = await _grade("I bought it in Fiji for my café. How long is the guarantee?", chunks)
+    assert asked.options == ["Iberia", "Scandinavia"]
+
+
+async def test_a_row_that_tells_a_different_thing_of_each_column_leaves_the_column_open() -> None:
+    table = "Kettles\n\n## Overview\n\n| | Kestrel | Heron |\n|---|---|---|\n| Litres | 2 | 5 |\n| Colour | red | red |"
+    chunks = [RetrievedChunk(filename="kettles.md", text=table)]
+    assert (await _grade("How many litres?", chunks)).options == ["Kestrel", "Heron"]
+    assert _is_clear_answer(await _grade("Heron：How many litres?", chunks))
+    assert _is_clear_answer(await _grade("What colour?", chunks))
+
+
+async def test_a_number_is_answered_by_the_range_that_holds_it() -> None:
+    table = "水箱\n\n## 泵的数量\n\n| 水箱容积 | 水泵 |\n|---|---|\n| 10 至 50 升 | 2 |\n| 50 至 1,000 升 | 7 |"
+    chunks = [RetrievedChunk(filename="tank.zh.md", text=table)]
+    assert _is_clear_answer(await _grade("400升的水箱需要几个水泵？", chunks))
+
+
+async def test_a_name_is_known_by_its_other_name_in_brackets() -> None:
+    chunks = [
+        RetrievedChunk(
+            filename=f"{pinyin}.zh.md",
+            text=f"{han}系列（{latin}）用于酒店。\n\n## 重量\n\n{han}咖啡机的重量为 {kilos} 千克。",
+        )
+        for pinyin, han, latin, kilos in (("baihua", "白桦", "Heron", 9), ("xuesong", "雪松", "Egret", 12))
+    ]
+    graded = await _grade("Egret 的重量是多少？", chunks)
+    assert _is_clear_answer(graded)
+    assert "xuesong" in graded.grade.reason
+
+
+async def test_an_answer_that_picks_nothing_is_asked_for_again(espresso_machines: list[RetrievedChunk]) -> None:
+    graded = await _grade("the shiniest paid one：How often is the machine descaled?", espresso_machines)
+    assert graded.options == ["Egret", "Heron", "Kestrel"]
+
+
+async def test_a_question_put_in_other_words_stands_for_itself(espresso_machines: list[RetrievedChunk]) -> None:
+    assert _is_clear_answer(await _grade("How often is the Heron descaled?：How about limestone?", espresso_machines))
+
+
 async def test_no_evidence_gets_a_grade() -> None:
     graded = await _grade("How often is the machine descaled?", [])
     assert graded.grade.relevance is Relevance.NONE

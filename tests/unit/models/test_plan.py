@@ -1,3 +1,5 @@
+import asyncio
+
 import pytest
 
 from services.agent.models.extractive import ExtractiveQuestionModel
@@ -33,9 +35,35 @@ from services.agent.schemas import MAX_SUB_QUESTIONS, Complexity
             "How do the Heron and the Egret differ in water use?",
             ["What is the water use of the Heron?", "What is the water use of the Egret?"],
         ),
+        (
+            "Compare the weight of the Heron, the Egret and the Kestrel",
+            [
+                "What is the weight of the Heron?",
+                "What is the weight of the Egret?",
+                "What is the weight of the Kestrel?",
+            ],
+        ),
+        ("Compare Heron and Egret water use", ["What is the water use of Heron?", "What is the water use of Egret?"]),
+        (
+            "Compare the weight and the height of the Heron",
+            ["What is the weight of the Heron?", "What is the height of the Heron?"],
+        ),
+        (
+            "What is the difference in weight between the Heron and the Egret?",
+            ["What is the weight of the Heron?", "What is the weight of the Egret?"],
+        ),
+        ("what's the difference between Heron and Egret?", ["What is Heron?", "What is Egret?"]),
+        ("Heron vs. Egret", ["What is Heron?", "What is Egret?"]),
+        (
+            "How much is a repair of the Heron and how long does it take?",
+            ["How much is a repair of the Heron?", "How long does a repair of the Heron take?"],
+        ),
+        ("Heron: which pump and what tank?", ["Heron：Which pump?", "Heron：What tank?"]),
+        ("Heron 和 Egret 的重量有什么区别？", ["Heron的重量是什么？", "Egret的重量是什么？"]),
         ("北京员工和成都员工的休假有什么不同？", ["北京员工的休假是什么？", "成都员工的休假是什么？"]),
         ("比较红隼和苍鹭的重量。", ["红隼的重量是什么？", "苍鹭的重量是什么？"]),
         ("红隼与苍鹭的价格分别是多少？", ["红隼的价格是多少？", "苍鹭的价格是多少？"]),
+        ("红隼和苍鹭的重量相比哪个更大？", ["红隼的重量是什么？", "苍鹭的重量是什么？"]),
         ("红隼多少钱？苍鹭多少钱？", ["红隼多少钱？", "苍鹭多少钱？"]),
     ],
 )
@@ -77,3 +105,18 @@ async def test_no_plan_has_more_parts_than_may_be_fanned_out() -> None:
     question = " ".join(f"What is the weight of model {letter}?" for letter in "ABCDEFG")
     plan = await ExtractiveQuestionModel().plan(question)
     assert len(plan.sub_questions) == MAX_SUB_QUESTIONS
+
+
+@pytest.mark.parametrize("question", ["如何重置和" * 2_100, "和的丙" * 3_600, "what and " * 3_600])
+async def test_a_question_of_any_length_is_planned_at_once_and_off_the_loop(question: str) -> None:
+    loop = asyncio.get_running_loop()
+    planning = asyncio.create_task(ExtractiveQuestionModel().plan(question))
+    longest = 0.0
+    while not planning.done():
+        before = loop.time()
+        await asyncio.sleep(0)
+        longest = max(longest, loop.time() - before)
+    plan = await planning
+    assert longest < 0.5
+    assert plan.complexity is Complexity.SIMPLE
+    assert "too long" in plan.reason or "过长" in plan.reason

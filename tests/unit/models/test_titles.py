@@ -32,3 +32,7 @@ def test_a_title_is_never_empty_and_never_long(question: str) -> None:
     assert title
     assert len(title) <= 48
     assert "\n" not in title
+
+
+def test_characters_beyond_the_basic_plane_are_as_wide_as_others() -> None:
+    assert session_title("\U00020000" * 40) == "\U00020000" * 16

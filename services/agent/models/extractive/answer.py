@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from services.agent.language import Language, has_han, language_of
 from services.agent.models.extractive import wording
 from services.agent.models.extractive.asking import Asking
-from services.agent.models.extractive.evidence import Evidence, Passage, weigh
+from services.agent.models.extractive.evidence import ON_ASPECT, WORTH_SAYING, Evidence, Passage
+from services.agent.models.extractive.weighing import weigh
 from services.agent.schemas import RetrievedChunk
 
 MAX_SENTENCES = 5
 _MAX_FOR_ONE_QUESTION = 3
-# A further sentence is worth saying where it is nearly as good as the best; a step of an instruction where
-# it stands beside the best one and speaks of the same.
-_WORTH_SAYING = 0.85
+# A step of an instruction is worth saying where it stands beside the best one and speaks of the same.
 _SAME_STEPS = 0.5
 # Below this share of a question no sentence is an answer to it; grading calls it weak.
 _LEAST_COVERAGE = 0.35
@@ -57,11 +56,11 @@ def compose(
 
 def select(evidence: Evidence, *, limit: int = _MAX_FOR_ONE_QUESTION, beside: Sequence[Passage] = ()) -> list[Passage]:
     """The sentences to answer with, best first; none that `beside` holds already."""
-    if not evidence.passages or evidence.coverage < _LEAST_COVERAGE:
+    best = evidence.best
+    if best is None or (best.coverage < _LEAST_COVERAGE and not best.lacks) or best.aspect < ON_ASPECT:
         return []
-    best = next((passage for passage in evidence.passages if passage.fits), evidence.passages[0])
-    if best.score < _WORTH_SAYING * evidence.passages[0].score:
-        best = evidence.passages[0]
+    if evidence.asks_for_name_alone:
+        limit = 1
     if evidence.asking is Asking.STEPS:
         further = _steps_beside(evidence, best)
         steps = sum(passage.sentence.is_item for passage in further)
@@ -76,7 +75,9 @@ def select(evidence: Evidence, *, limit: int = _MAX_FOR_ONE_QUESTION, beside: Se
 
 
 def _is_worth_saying(evidence: Evidence, best: Passage, passage: Passage) -> bool:
-    if passage.score < _WORTH_SAYING * best.score or passage.coverage < _WORTH_SAYING * best.coverage:
+    if passage.score < WORTH_SAYING * best.score or passage.coverage < WORTH_SAYING * best.coverage:
+        return False
+    if passage.aspect < WORTH_SAYING * best.aspect or (passage.is_elsewhere and not best.is_elsewhere):
         return False
     return _speaks_of_the_same(evidence, best, passage) and (passage.fits or not best.fits)
 

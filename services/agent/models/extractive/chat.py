@@ -21,11 +21,11 @@ from langchain_core.runnables import Runnable
 from langchain_core.tools import BaseTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
-from services.agent.language import language_of
+from services.agent.language import WIDE, language_of
 from services.agent.models.extractive import wording
 from services.agent.models.extractive.answer import compose
 from services.agent.models.extractive.asking import Asking, asking_of
-from services.agent.models.extractive.evidence import ANSWER_MARK
+from services.agent.models.extractive.question import ANSWER_MARK
 from services.agent.models.extractive.terms import terms_of
 from services.agent.schemas import RagTrace, RetrievalStatus, RetrievedChunk
 
@@ -33,10 +33,16 @@ MODEL_NAME = "askback-extractive"
 SEARCH_TOOL = "search_knowledge_base"
 
 _SMALL_TALK = re.compile(
-    r"(?:hi|hello|hey|good (?:morning|afternoon|evening|day)|thanks|thank you(?: very much)?|bye|goodbye|how are you"
+    r"(?:hi|hello|hey|good (?:morning|afternoon|evening|day)|bye|goodbye|how are you"
     r"|(?:so )?(?:who|what) are you|what can you do|what is your name|help"
-    r"|你好|您好|嗨|哈喽|早上好|下午好|晚上好|早安|晚安|谢谢(?:你|您)?|多谢|再见|拜拜|你是谁|您是谁|你是什么|你叫什么(?:名字)?"
+    r"|你好|您好|嗨|哈喽|早上好|下午好|晚上好|早安|晚安|再见|拜拜|你是谁|您是谁|你是什么|你叫什么(?:名字)?"
     r"|你能做什么|您能做什么|你会什么|帮助)(?:\s+(?:there|all|again))?",
+    re.IGNORECASE,
+)
+_THANKS = re.compile(
+    r"(?:(?:ok(?:ay)?|great|perfect|good),? )?"
+    r"(?:many thanks|thanks(?: a lot| so much)?|thank you(?: very much| so much)?|thx)"
+    r"|(?:好的?[，, ]?)?(?:谢谢(?:你|您|啦|了)?|多谢|感谢(?:你|您)?)",
     re.IGNORECASE,
 )
 _FOLLOW_UP = re.compile(
@@ -46,10 +52,8 @@ _FOLLOW_UP = re.compile(
     re.IGNORECASE,
 )
 _EDGES = " \t\r\n,，.。!！?？~～…"
-# A piece of a streamed answer: a word with the white space before it, or one Han character.
-_PIECE = re.compile(
-    r"\s*[^\s\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef]+|\s*[\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef]{1,4}|\s+"
-)
+# A piece of a streamed answer, with the white space before it: a word, or up to four wide characters.
+_PIECE = re.compile(rf"\s*[^\s{WIDE}]+|\s*[{WIDE}]{{1,4}}|\s+")
 
 
 @runtime_checkable
@@ -145,12 +149,21 @@ class ExtractiveChatModel(BaseChatModel):
             query = whole_question(question, [str(message.text) for message in messages[:asked] if _is_human(message)])
             call = {"name": SEARCH_TOOL, "args": {"query": query}, "id": call_id, "type": "tool_call"}
             return AIMessage(content="", tool_calls=[call], response_metadata={"model_name": MODEL_NAME})
-        return _said(wording.self_description(language_of(question)))
+        language = language_of(question)
+        return _said(wording.welcome(language) if is_thanks(question) else wording.self_description(language))
 
 
 def is_small_talk(message: str) -> bool:
     """Whether it is nothing but a greeting, thanks, or a question about the model itself."""
-    return _SMALL_TALK.fullmatch(" ".join(message.strip(_EDGES).split())) is not None
+    return _SMALL_TALK.fullmatch(_bare(message)) is not None or is_thanks(message)
+
+
+def is_thanks(message: str) -> bool:
+    return _THANKS.fullmatch(_bare(message)) is not None
+
+
+def _bare(message: str) -> str:
+    return " ".join(message.strip(_EDGES).split())
 
 
 def whole_question(question: str, earlier: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ from difflib import SequenceMatcher
 
 from services.agent.language import has_han
 from services.agent.models.extractive.asking import counts_in
-from services.agent.models.extractive.evidence import Evidence, Passage, named_by_file
+from services.agent.models.extractive.evidence import WORTH_SAYING, Evidence, Passage, named_by_file
 from services.agent.models.extractive.terms import Term, TermKind, fold, stems_of, terms_of
 
 # A passage competes where it covers, within a tenth, as much of the question as the best: less than the
@@ -53,6 +53,11 @@ _CLEAR = Openness([])
 def openness(evidence: Evidence) -> Openness:
     """Whether the question's subject is open, judged by the passages that cover it best."""
     rivals = _rivals(evidence)
+    state = _between_passages(evidence, rivals)
+    return _between_columns(evidence, rivals) if state is _CLEAR else state
+
+
+def _between_passages(evidence: Evidence, rivals: Sequence[Passage]) -> Openness:
     by_document = _Contest(
         evidence, rivals, key=lambda passage: passage.filename, outline=_document_outline, by_title=True
     )
@@ -66,15 +71,32 @@ def openness(evidence: Evidence) -> Openness:
     return _CLEAR if by_section.is_named_in_question else by_section.verdict()
 
 
+def _between_columns(evidence: Evidence, rivals: Sequence[Passage]) -> Openness:
+    """A row that covers the question as well as anything, and tells a different thing of each column."""
+    most = max((passage.coverage for passage in rivals), default=0.0)
+    row = next((passage for passage in rivals if passage.sentence.columns and passage.coverage >= most), None)
+    if row is None or not 2 <= len(row.sentence.columns) <= _MAX_OPTIONS:
+        return _CLEAR
+    asked = {term.form for term in evidence.terms}
+    named = {term.form for column in row.sentence.columns for term in terms_of(f"of {column}")}
+    return _CLEAR if asked & named else Openness([Scope(column, row) for column in row.sentence.columns])
+
+
 def _rivals(evidence: Evidence) -> list[Passage]:
     """The passages that cover the question as well as the best, and give the kind of answer it wants."""
-    if not evidence.passages:
+    answer = evidence.best
+    if answer is None:
         return []
-    best = max(passage.coverage for passage in evidence.passages)
-    fitting = max((passage.coverage for passage in evidence.passages if passage.fits), default=0.0)
+    passages = [
+        passage
+        for passage in evidence.passages
+        if passage.aspect >= WORTH_SAYING * answer.aspect and (answer.is_elsewhere or not passage.is_elsewhere)
+    ]
+    best = max(passage.coverage for passage in passages)
+    fitting = max((passage.coverage for passage in passages if passage.fits), default=0.0)
     if fitting < _FITS_AT_LEAST * best:
-        return [passage for passage in evidence.passages if passage.coverage >= _COMPETES * best]
-    return [passage for passage in evidence.passages if passage.fits and passage.coverage >= _COMPETES * fitting]
+        return [passage for passage in passages if passage.coverage >= _COMPETES * best]
+    return [passage for passage in passages if passage.fits and passage.coverage >= _COMPETES * fitting]
 
 
 def _section_of(passage: Passage) -> str:

@@ -1,6 +1,7 @@
 """Reads the text of a chunk as sentences under headings, in Markdown as well as in plain text."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -31,7 +32,8 @@ class Sentence:
     """One sentence, list item or table row; `text` is without marks of layout, `folded` and `words` for comparing.
 
     `headings` are those above it within its chunk, outermost first. `paragraph` numbers the paragraphs of the
-    chunk; `is_item` marks list items, `is_row` table rows.
+    chunk; `is_item` marks list items, `is_row` table rows. `columns` are those of a row that tells something else
+    of each of them, in a table whose first column has no name.
     """
 
     text: str
@@ -41,6 +43,7 @@ class Sentence:
     words: frozenset[str]
     is_item: bool = False
     is_row: bool = False
+    columns: tuple[str, ...] = ()
 
 
 @lru_cache(maxsize=512)
@@ -50,16 +53,19 @@ def sentences_of(text: str) -> tuple[Sentence, ...]:
     headings: list[tuple[int, str]] = []
     paragraph = 0
     pending: list[str] = []
+    columns: list[str] = []
     lines = [line.strip() for line in text.splitlines()]
 
-    def add(readable: str, *, is_item: bool = False, is_row: bool = False) -> None:
+    def add(readable: str, *, is_item: bool = False, is_row: bool = False, compared: Sequence[str] = ()) -> None:
         nonlocal paragraph
         paragraph += 1
         path = tuple(heading for _, heading in headings)
         for part in [readable] if is_row else split_sentences(readable):
             if any(character.isalnum() for character in part):
                 folded = fold(part)
-                found.append(Sentence(part, path, paragraph, folded, stems_of(folded), is_item, is_row))
+                found.append(
+                    Sentence(part, path, paragraph, folded, stems_of(folded), is_item, is_row, tuple(compared))
+                )
 
     def flush() -> None:
         if pending:
@@ -67,6 +73,8 @@ def sentences_of(text: str) -> tuple[Sentence, ...]:
             pending.clear()
 
     for number, line in enumerate(lines):
+        if not line.startswith("|"):
+            columns = []
         if not line:
             flush()
         elif not found and not headings and not pending and (outline := _outline(lines, number)):
@@ -80,8 +88,11 @@ def sentences_of(text: str) -> tuple[Sentence, ...]:
         elif row := _TABLE_ROW.match(line):
             flush()
             following = lines[number + 1] if number + 1 < len(lines) else ""
-            if not _is_rule(line) and not _is_rule(following):
-                add(_row(row.group(1)), is_row=True)
+            if _is_rule(following):
+                columns = _cells(row.group(1))
+            elif not _is_rule(line):
+                cells = _cells(row.group(1))
+                add(_row(cells, columns), is_row=True, compared=_compared(cells, columns))
         elif item := _LIST_ITEM.match(line):
             flush()
             add(plain_text(item.group(1)), is_item=True)
@@ -145,7 +156,23 @@ def _is_rule(line: str) -> bool:
     return "-" in line and _TABLE_RULE.issuperset(line)
 
 
-def _row(cells: str) -> str:
-    first, *others = [plain_text(cell) for cell in cells.split("|")]
-    rest = ", ".join(cell for cell in others if cell)
-    return f"{first}: {rest}" if first and rest else first or rest
+def _cells(row: str) -> list[str]:
+    return [plain_text(cell) for cell in row.split("|")]
+
+
+def _compared(cells: list[str], columns: list[str]) -> list[str]:
+    """The columns that the row tells different things of."""
+    if len(columns) != len(cells) or columns[0] or len(set(cells[1:])) < 2:
+        return []
+    return [column for column, cell in zip(columns[1:], cells[1:], strict=True) if column and cell]
+
+
+def _row(cells: list[str], columns: list[str]) -> str:
+    """The row as one line, each cell with its column's name where the table has a head."""
+    if len(columns) != len(cells):
+        first, *others = cells
+        rest = ", ".join(cell for cell in others if cell)
+        return f"{first}: {rest}" if first and rest else first or rest
+    named = [f"{column}: {cell}" if column else cell for column, cell in zip(columns, cells, strict=True) if cell]
+    # A first column without a name holds the names of the rows.
+    return f"{named[0]} — {'; '.join(named[1:])}" if not columns[0] and len(named) > 1 else "; ".join(named)

@@ -10,7 +10,7 @@ ENGLISH_STOP_WORDS = frozenset(
     than that the their theirs them then there these they this those through to too under until up upon us use used
     using very was we were what what's when where which while who whom whose why will with within without would yes yet
     you your yours don't doesn't can't won't i'm it's there's many often long far
-    give show explain describe know want need find get got make made happen happens mean means work works
+    give show explain describe know known want ever need find get got make made happen happens mean means work works
     """.split()
 )
 
@@ -28,3 +28,13 @@ CHINESE_STOP_WORDS = frozenset(
 # What rjieba calls words of grammar: auxiliaries, prepositions, conjunctions, pronouns, adverbs, particles,
 # measure words, punctuation.
 CHINESE_FUNCTION_TAGS = frozenset("u uj ul ud uv uz ug p c r rr rz rg d df dg y e o x w q f k h zg z m mq".split())
+
+# Nouns and verbs that say what kind of answer is wanted ("battery life" as "how long"), by their stems: where a
+# sentence has one, it counts a little; where none has, the sentence may put it in another way.
+ENGLISH_LIGHT_WORDS = frozenset(
+    """
+    life lifetime lifespan period duration time hour length take last cost price pric fee amount number quantity
+    kind type sort way thing possibl allow exactli currentli usualli normalli live look say tell
+    """.split()
+)
+CHINESE_LIGHT_WORDS = frozenset("寿命 期限 时长 时间 价格 价钱 费用 数量 种类 类型 方式 方法 情况 需求 要求".split())

@@ -18,7 +18,8 @@ from services.agent.models.extractive.stop_words import (
 _WORD = re.compile(rf"[^\W_{HAN}]+(?:[.\-'’][^\W_{HAN}]+)*")
 _PIECE = re.compile(rf"[{HAN}]+|[^\W_{HAN}]+(?:[.\-'’][^\W_{HAN}]+)*")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}\b)")
-_SENTENCE_START = re.compile(r"(?:^|[.!?:：。？！\n]\s*)[\"'“(]*$")
+_OPENING = "\"'“("
+_SENTENCE_END = ".!?:：。？！"
 _NAME_TAGS = frozenset(("nr", "ns", "nt", "nz", "nrt"))
 _NEVER_JOINED = frozenset(("u", "uj", "ul", "ud", "uv", "uz", "ug", "p", "c", "r", "d", "y", "e", "x"))
 # Forms that no ending tells, of verbs that documents about anything use.
@@ -30,6 +31,11 @@ _IRREGULAR = {
     "shown": "show", "ran": "run", "fell": "fall", "fallen": "fall", "rose": "rise", "risen": "rise",
     "brought": "bring", "taught": "teach", "caught": "catch", "met": "meet", "fed": "feed", "led": "lead",
 }  # fmt: skip
+# Written with a capital letter, and names of nothing that a document is about.
+_CALENDAR = frozenset(
+    "monday tuesday wednesday thursday friday saturday sunday january february march april may june july august "
+    "september october november december".split()
+)
 _VOWEL = re.compile(r"[aeiouy]")
 
 
@@ -108,7 +114,7 @@ def terms_of(text: str) -> list[Term]:
         if has_han(piece.group()):
             for term in _chinese(piece.group()):
                 (found if len(term.form) > 1 else singles).setdefault(term.form, term)
-        elif (other := _other(piece.group(), plain[: piece.start()])) is not None:
+        elif (other := _other(piece.group(), plain, piece.start())) is not None:
             found.setdefault(other.form, other)
     return list((found or singles).values())
 
@@ -140,7 +146,7 @@ def _chinese(run: str) -> list[Term]:
     return terms
 
 
-def _other(written: str, before: str) -> Term | None:
+def _other(written: str, text: str, place: int) -> Term | None:
     word = written.removesuffix("'s").removesuffix("’s")
     lowered = word.casefold()
     if lowered in ENGLISH_STOP_WORDS:
@@ -149,8 +155,20 @@ def _other(written: str, before: str) -> Term | None:
         return Term(lowered, word, TermKind.NUMBER)
     if len(word) == 1:
         return None
-    is_name = word[0].isupper() and (word[1:].lower() != word[1:] or not _SENTENCE_START.search(before))
+    if lowered.removesuffix("s") in _CALENDAR:
+        return Term(stem(lowered), word, TermKind.WORD)
+    is_name = word[0].isupper() and (word[1:].lower() != word[1:] or not _begins_sentence(text, place))
     return Term(stem(lowered), word, TermKind.NAME if is_name else TermKind.WORD)
+
+
+def _begins_sentence(text: str, place: int) -> bool:
+    # By hand: a pattern that is anchored at its end alone is tried from every character of the text before it.
+    while place and text[place - 1] in _OPENING:
+        place -= 1
+    word_end = place
+    while word_end and text[word_end - 1].isspace():
+        word_end -= 1
+    return word_end == 0 or text[word_end - 1] in _SENTENCE_END or "\n" in text[word_end:place]
 
 
 def load_dictionary() -> None:

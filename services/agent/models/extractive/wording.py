@@ -19,6 +19,10 @@ def self_description(language: Language) -> str:
     )
 
 
+def welcome(language: Language) -> str:
+    return _in(language, "You are welcome.", "不客气！")
+
+
 def nothing_known(language: Language) -> str:
     return _in(
         language,
@@ -70,18 +74,23 @@ def which_case(language: Language) -> str:
     )
 
 
-def say_more(language: Language, missing: Sequence[str]) -> str:
-    if not missing:
+def nearest(language: Language, passages: Sequence[tuple[str, str]]) -> str:
+    """What is said where no passage answers, with the sentences that come nearest and their documents."""
+    if not passages:
         return _in(
             language,
             "The documents answer this only in part. Could you say more exactly what you would like to know?",
             "文档只能回答其中一部分。能否更具体地说明您想了解什么？",
         )
-    listed = _listed(language, missing)
+    shown = "\n".join(
+        _in(language, f"- “{sentence}” ({filename})", f"- “{sentence}”（{filename}）")
+        for sentence, filename in passages
+    )
     return _in(
         language,
-        f"I found nothing about {listed}. Could you put it in other words, or say which product or version you mean?",
-        f"没有找到关于{listed}的内容。能否换一种说法，或说明具体的产品或版本？",
+        f"The documents do not answer this directly. The nearest that they say:\n{shown}\n"
+        "If that is not it, could you put the question in other words?",
+        f"文档没有直接回答这个问题，最接近的内容是：\n{shown}\n如果这不是您想要的，请换一种说法提问。",
     )
 
 
@@ -118,6 +127,10 @@ def open_subject(language: Language, labels: Sequence[str]) -> str:
 
 def one_question(language: Language) -> str:
     return _in(language, "it asks for one thing", "只问了一件事")
+
+
+def too_long_to_split(language: Language) -> str:
+    return _in(language, "too long to be taken apart, so taken as one question", "问题过长，不作拆分，按单一问题处理")
 
 
 def several_questions(language: Language, count: int) -> str:
