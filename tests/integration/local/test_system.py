@@ -22,17 +22,13 @@ async def test_the_whole_system_serves_survives_a_killed_agent_and_leaves_nothin
         assert await serves(system.agent_address)
         assert await system.ingest(documents) == 2
 
-        await system.kill_agent()
-        assert not await serves(system.agent_address)
-        await system.start_agent()
-        async with KnowledgeClient(system.agent_address) as knowledge:
-            listed = await knowledge.list_documents(page_size=100)
-        assert {document.filename for document in listed.documents} == {"one.txt", "two.md"}
-
         agent = system.agent.pid
         assert agent is not None
         psutil.Process(agent).kill()
         await until(lambda: told.has("agent is back"))
         assert await serves(system.agent_address)
+        async with KnowledgeClient(system.agent_address) as knowledge:
+            listed = await knowledge.list_documents(page_size=100)
+        assert {document.filename for document in listed.documents} == {"one.txt", "two.md"}
         family += [process for process in psutil.Process().children(recursive=True) if process.pid not in before]
     assert not any(lives(process) for process in family)
