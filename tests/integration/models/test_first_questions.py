@@ -122,7 +122,7 @@ async def test_the_same_in_other_words_is_answered_then(conversation: Conversati
     [
         "Birch：And how long does it take to charge?",
         "Who invented the Alder?",
-        "Who is the CEO of Lindvale?",
+        "Who is the managing director of Lindvale?",
         "How long does shipping take?",
         "What is the meaning of life?",
     ],
