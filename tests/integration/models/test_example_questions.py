@@ -121,8 +121,8 @@ async def test_unanswerable_questions_are_told_to_be_so(
     for question in _of_kind(questions, "unanswerable"):
         answer = await conversation.say(question["question"])
         found[question["question"]] = answer in (
-            "The documents say nothing about this, so I cannot answer it.",
-            "文档中没有与此相关的内容，因此我无法回答。",
+            "I found no answer to this in the documents.",
+            "在文档中没有找到这个问题的答案。",
         )
         conversation.asked_back = None
     share, missed = _missed(found)

@@ -11,7 +11,7 @@ import pytest
 from services.agent.request_context import AskBack
 from services.agent.schemas import RagTrace
 
-NOTHING_KNOWN = "The documents say nothing about this, so I cannot answer it."
+NOTHING_KNOWN = "I found no answer to this in the documents."
 
 
 class Conversation(Protocol):

@@ -196,8 +196,8 @@ async def test_a_part_without_evidence_is_named_where_the_answer_is_partial(
 @pytest.mark.parametrize(
     ("question", "answer"),
     [
-        ("What is the capital of Peru?", "The documents say nothing about this, so I cannot answer it."),
-        ("秘鲁的首都是哪里？", "文档中没有与此相关的内容，因此我无法回答。"),
+        ("What is the capital of Peru?", "I found no answer to this in the documents."),
+        ("秘鲁的首都是哪里？", "在文档中没有找到这个问题的答案。"),
     ],
 )
 async def test_it_says_so_where_nothing_is_known(question: str, answer: str) -> None:

@@ -11,7 +11,7 @@ def main() -> None:
         import rich  # noqa: F401
         import typer  # noqa: F401
     except ModuleNotFoundError as missing:
-        sys.exit(f"askback: {missing.name} is missing; install askback-client[cli]")
+        sys.exit(f'askback: {missing.name} is missing; install askback-client with its extra "cli"')
     from askback.cli.app import run_app
 
     run_app()

@@ -34,6 +34,7 @@ from askback.cli.options import (
     StorageAddress,
     User,
 )
+from askback.cli.output import as_called
 from askback.rag.v1 import hitl_pb2
 
 app = typer.Typer(
@@ -144,7 +145,7 @@ def chat(
         if shows:
             typer.echo()
     if turn.session_id and shows:
-        typer.echo(shlex.join(["askback", "chat", "--user", user, "--session", turn.session_id]) + " goes on with it")
+        typer.echo(shlex.join([as_called(), "chat", "--user", user, "--session", turn.session_id]) + " goes on with it")
 
 
 def _answer_back(caller: Caller, console: Console, turn: Turn, *, in_chat: bool) -> tuple[Turn, Way | None]:

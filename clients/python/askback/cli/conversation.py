@@ -13,7 +13,7 @@ from rich.console import Console
 
 from askback.cli.failures import UsageFault, reach, tell
 from askback.cli.options import AGENT_ADDRESS
-from askback.cli.output import print_json
+from askback.cli.output import as_called, print_json
 from askback.cli.printable import printable
 from askback.cli.render import TurnRenderer
 from askback.cli.wording import wording_for
@@ -146,7 +146,7 @@ def tell_open(console: Console, caller: Caller, turn: Turn) -> None:
     if turn.task is None:
         return
     wording = wording_for(turn.task.prompt)
-    command = ["askback", "ask"]
+    command = [as_called(), "ask"]
     if caller.agent_address != os.environ.get("ASKBACK_AGENT_ADDRESS", AGENT_ADDRESS):
         command += ["--address", caller.agent_address]
     command += ["--user", caller.user, "--session", turn.session_id]

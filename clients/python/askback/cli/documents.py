@@ -43,6 +43,7 @@ def ingest(
 async def _ingest(paths: list[Path], collection: str, address: str, as_json: bool) -> AskbackError | None:
     """Sends all that can be sent; the first refusal is the command's."""
     files = _files(paths)
+    passed_over = _passed_over(paths)
     failure: AskbackError | None = None
     ingested = unchanged = refused = 0
     async with _knowledge(address) as knowledge:
@@ -68,7 +69,16 @@ async def _ingest(paths: list[Path], collection: str, address: str, as_json: boo
             typer.echo(f"{printable(document.filename)}: {state}")
     if not as_json and any(path.is_dir() for path in paths):
         typer.echo(f"{ingested} ingested, {unchanged} unchanged, {refused} refused")
+        if passed_over:
+            typer.echo(f"{passed_over} passed over: only {' and '.join(_ENDINGS)} are read from a folder")
     return failure
+
+
+def _passed_over(paths: list[Path]) -> int:
+    folders = [path for path in paths if path.is_dir()]
+    return sum(
+        file.is_file() and file.suffix.lower() not in _ENDINGS for folder in folders for file in folder.rglob("*")
+    )
 
 
 def _files(paths: list[Path]) -> list[Path]:

@@ -1,7 +1,10 @@
 """Where commands print: JSON lines, tables in a terminal, tab-separated lines elsewhere."""
 
+import shutil
+import sys
 from collections.abc import Iterable, Sequence
 from datetime import timezone
+from pathlib import Path
 
 import typer
 from google.protobuf.json_format import MessageToJson
@@ -14,8 +17,18 @@ from rich.text import Text
 
 from askback.cli.printable import printable
 
+PROGRAM = "askback"
 _GAP = 2
 _LEAST_WIDTH = 8
+
+
+def as_called() -> str:
+    """How this command is called from here: its name where that is on the PATH, else the file that was run."""
+    called = Path(sys.argv[0])
+    if called.name != PROGRAM or shutil.which(PROGRAM):
+        return PROGRAM
+    here = Path.cwd()
+    return str(called.relative_to(here)) if called.is_relative_to(here) else str(called)
 
 
 def print_json(message: Message) -> None:

@@ -26,8 +26,8 @@ def welcome(language: Language) -> str:
 def nothing_known(language: Language) -> str:
     return _in(
         language,
-        "The documents say nothing about this, so I cannot answer it.",
-        "文档中没有与此相关的内容，因此我无法回答。",
+        "I found no answer to this in the documents.",
+        "在文档中没有找到这个问题的答案。",
     )
 
 
