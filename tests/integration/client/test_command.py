@@ -389,7 +389,8 @@ async def test_a_folder_is_ingested_with_its_text_files_alone(askback: Run, serv
     finished = await askback("ingest", str(tmp_path), "--collection", "manuals")
     assert (finished.code, finished.out) == (
         0,
-        "a.md: 3 chunks\nc.TXT: 3 chunks\n2 ingested, 0 unchanged, 0 refused\n1 passed over: only .md and .txt are read from a folder\n",
+        "a.md: 3 chunks\nc.TXT: 3 chunks\n2 ingested, 0 unchanged, 0 refused\n"
+        "1 passed over: only .md and .txt are read from a folder\n",
     )
     headers = [part.header for part in services.knowledge.parts if part.HasField("header")]
     assert [(header.filename, header.collection) for header in headers] == [("a.md", "manuals"), ("c.TXT", "manuals")]
