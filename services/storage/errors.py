@@ -54,17 +54,6 @@ class RequestIdReused(ServiceError):
         super().__init__("request_id: was used before with another request")
 
 
-class RevisionMismatch(ServiceError):
-    kind = Kind.ABORTED
-    reason = "REVISION_MISMATCH"
-
-    def __init__(self, *, expected_revision: int, revision: int):
-        super().__init__(
-            f"the session is at revision {revision}, not {expected_revision}; read it again, then retry",
-            metadata={"expected_revision": str(expected_revision), "revision": str(revision)},
-        )
-
-
 class RunInProgress(ServiceError):
     kind = Kind.ABORTED
     reason = "RUN_IN_PROGRESS"

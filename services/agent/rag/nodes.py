@@ -83,7 +83,7 @@ class RagNodes:
         """Searches for the question as it stands; a search that failed altogether ends the run."""
         update = await self._retrieval(state, context)
         if update["retrieval"].stats.mode == "failed":
-            # What was tried is kept for the failed turn's trace.
+            # The turn fails, and tells what was tried.
             context.store_rag_trace(trace_of({**state, **update}, collection=context.collection))
             raise KnowledgeUnavailable
         return update

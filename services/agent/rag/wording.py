@@ -15,7 +15,6 @@ class Line(Enum):
 
     RECEIVED = (RagStepKind.RECEIVED, "📨", "已收到问题", "Question received")
     TOOL_KNOWLEDGE = (RagStepKind.TOOL, "🛠️", "调用知识库检索工具", "Calling the knowledge search")
-    TOOL_WEATHER = (RagStepKind.TOOL, "🌤️", "查询天气", "Looking up the weather")
     CLASSIFYING = (RagStepKind.CLASSIFY, "🧭", "正在分析问题", "Working out what is asked")
     CLASSIFIED_SIMPLE = (RagStepKind.CLASSIFY, "🧭", "这是一个单一问题", "It is one question")
     CLASSIFIED_COMPLEX = (RagStepKind.CLASSIFY, "🧭", "问题拆分为多个子问题", "It is several questions")
