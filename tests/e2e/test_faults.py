@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 from pydantic import SecretStr
 
-from askback.client import AgentClient, AskbackError, RunInProgress, StorageClient
+from askback.client import AgentClient, AskbackError, Overloaded, RunInProgress, StorageClient
 from askback.storage.v1 import run_pb2
 from services.storage.server import storage_server
 from services.storage.settings import StorageSettings
@@ -19,10 +19,9 @@ from tests.e2e.slow_model import speaking
 QUESTION = "How many requests per minute does API v3 allow?"
 
 
-def storage_settings(url: str, *, address: str = "127.0.0.1:0") -> StorageSettings:
-    return StorageSettings.of(
-        storage_address=address, database_url=SecretStr(url), database_lock_timeout_s=0.2, drain_s=0.0
-    )
+def storage_settings(url: str, *, address: str = "127.0.0.1:0", **settings: object) -> StorageSettings:
+    defaults: dict[str, object] = {"database_lock_timeout_s": 0.2, "drain_s": 0.0}
+    return StorageSettings.of(storage_address=address, database_url=SecretStr(url), **{**defaults, **settings})
 
 
 @asynccontextmanager
@@ -63,6 +62,42 @@ async def test_a_storage_too_busy_at_the_end_costs_time_and_no_words(database_ur
                     for expected in (True, False, True):
                         await until(partial(waiting, connection, expected=expected))
                     await lock.aclose()
+        assert kinds(events)[-1] == "finished"
+        [_, reply] = (await stored.list_messages(user_id="u", session_id="s")).messages
+        assert reply.content == "One two"
+
+
+async def test_a_storage_without_a_free_connection_at_the_end_costs_time_and_no_words(
+    database_url: str, open_agent: OpenAgent
+) -> None:
+    model, models = speaking("One ", "two")
+    settings = storage_settings(database_url, database_pool_size=1, database_lock_timeout_s=30.0)
+    async with (
+        storage_server(settings) as storage,
+        open_agent(storage_address=storage.address, models=models) as server,
+        AgentClient(server.address) as agent,
+        StorageClient(storage.address) as stored,
+        AsyncExitStack() as lock,
+    ):
+        blocked: asyncio.Task[object] | None = None
+        events = []
+        async for event in agent.stream_chat(user_id="u", session_id="s", message=QUESTION):
+            events.append(event)
+            if text_of(events) == "One " and event.HasField("content"):
+                # The only connection waits for a row, until the lock is let go.
+                connection = await lock.enter_async_context(locked_session(database_url))
+                blocked = asyncio.create_task(stored.begin_run(user_id="u", session_id="s", message="Another"))
+                await until(partial(waiting, connection, expected=True))
+                model.go_on()
+            if text_of(events) == "One two" and event.HasField("content"):
+                # Each waits as long for a connection as FinishRun did before it: that one was refused as well.
+                for _ in range(2):
+                    with pytest.raises(Overloaded):
+                        await stored.get_session(user_id="u", session_id="s")
+                await lock.aclose()
+                assert blocked is not None
+                with pytest.raises(RunInProgress):
+                    await blocked
         assert kinds(events)[-1] == "finished"
         [_, reply] = (await stored.list_messages(user_id="u", session_id="s")).messages
         assert reply.content == "One two"
