@@ -29,53 +29,53 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import struct_pb2 as google_dot_protobuf_dot_struct__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$askback/storage/v1/run_service.proto\x12\x12\x61skback.storage.v1\x1a\x19\x61skback/rag/v1/hitl.proto\x1a\x1c\x61skback/storage/v1/run.proto\x1a askback/storage/v1/session.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\"\xfe\x02\n\x0f\x42\x65ginRunRequest\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x12\n\nrequest_id\x18\x03 \x01(\t\x12\x0f\n\x07message\x18\x04 \x01(\t\x12\x17\n\x0f\x61nswers_task_id\x18\x05 \x01(\t\x12\x42\n\x13pending_hitl_policy\x18\x06 \x01(\x0e\x32%.askback.storage.v1.PendingHitlPolicy\x12;\n\x0f\x63onflict_policy\x18\x07 \x01(\x0e\x32\".askback.storage.v1.ConflictPolicy\x12(\n\x05lease\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x1c\n\x14max_context_messages\x18\t \x01(\x05\x12\x11\n\tholder_id\x18\n \x01(\t\x12\x14\n\x0ctitle_if_new\x18\x0b \x01(\t\x12\x16\n\x0eretries_run_id\x18\x0c \x01(\t\"\xb6\x02\n\x10\x42\x65ginRunResponse\x12$\n\x03run\x18\x01 \x01(\x0b\x32\x17.askback.storage.v1.Run\x12\x15\n\ralready_begun\x18\x02 \x01(\x08\x12\x11\n\tis_holder\x18\x03 \x01(\x08\x12\x15\n\rfencing_token\x18\x04 \x01(\x03\x12\x19\n\x11\x63ontext_truncated\x18\x05 \x01(\x08\x12\x14\n\x0cqueued_ahead\x18\x06 \x01(\x05\x12,\n\x07session\x18\x07 \x01(\x0b\x32\x1b.askback.storage.v1.Session\x12,\n\x07\x63ontext\x18\x08 \x03(\x0b\x32\x1b.askback.storage.v1.Message\x12.\n\x0c\x63laimed_task\x18\t \x01(\x0b\x32\x18.askback.rag.v1.HitlTask\"I\n\x0fRenewRunRequest\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x15\n\rfencing_token\x18\x03 \x01(\x03\"8\n\x10RenewRunResponse\x12$\n\x03run\x18\x01 \x01(\x0b\x32\x17.askback.storage.v1.Run\"~\n\x16\x41ppendRunEventsRequest\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x15\n\rfencing_token\x18\x03 \x01(\x03\x12,\n\x06\x65vents\x18\x04 \x03(\x0b\x32\x1c.askback.storage.v1.RunEvent\"J\n\x17\x41ppendRunEventsResponse\x12\x15\n\rlast_sequence\x18\x01 \x01(\x03\x12\x18\n\x10\x63\x61ncel_requested\x18\x02 \x01(\x08\"O\n\x08RunEvent\x12\x10\n\x08sequence\x18\x01 \x01(\x03\x12\x0f\n\x07payload\x18\x02 \x01(\x0c\x12\x0c\n\x04last\x18\x03 \x01(\x08\x12\x12\n\nreply_text\x18\x04 \x01(\t\"\xdb\x02\n\x10\x46inishRunRequest\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x15\n\rfencing_token\x18\x03 \x01(\x03\x12-\n\x06status\x18\x04 \x01(\x0e\x32\x1d.askback.storage.v1.RunStatus\x12*\n\x05reply\x18\x05 \x01(\x0b\x32\x1b.askback.storage.v1.Message\x12)\n\x08metadata\x18\x06 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x32\n\x0bopened_task\x18\x07 \x01(\x0b\x32\x1d.askback.rag.v1.HitlTaskDraft\x12+\n\x05\x65rror\x18\x08 \x01(\x0b\x32\x1c.askback.storage.v1.RunError\x12(\n\x05usage\x18\t \x01(\x0b\x32\x19.askback.storage.v1.Usage\"\xc2\x01\n\x11\x46inishRunResponse\x12$\n\x03run\x18\x01 \x01(\x0b\x32\x17.askback.storage.v1.Run\x12,\n\x07session\x18\x02 \x01(\x0b\x32\x1b.askback.storage.v1.Session\x12*\n\x05reply\x18\x03 \x01(\x0b\x32\x1b.askback.storage.v1.Message\x12-\n\x0bopened_task\x18\x04 \x01(\x0b\x32\x18.askback.rag.v1.HitlTask\"0\n\rGetRunRequest\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\"6\n\x0eGetRunResponse\x12$\n\x03run\x18\x01 \x01(\x0b\x32\x17.askback.storage.v1.Run\"]\n\x0fListRunsRequest\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\"R\n\x10ListRunsResponse\x12%\n\x04runs\x18\x01 \x03(\x0b\x32\x17.askback.storage.v1.Run\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"J\n\x0fWatchRunRequest\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x16\n\x0e\x61\x66ter_sequence\x18\x03 \x01(\x03\"\xe9\x01\n\x10WatchRunResponse\x12-\n\x05\x65vent\x18\x01 \x01(\x0b\x32\x1c.askback.storage.v1.RunEventH\x00\x12;\n\tcompacted\x18\x02 \x01(\x0b\x32&.askback.storage.v1.RunEventsCompactedH\x00\x12(\n\x05\x65nded\x18\x03 \x01(\x0b\x32\x17.askback.storage.v1.RunH\x00\x12\x35\n\theartbeat\x18\x04 \x01(\x0b\x32 .askback.storage.v1.RunHeartbeatH\x00\x42\x08\n\x06update\"B\n\x12RunEventsCompacted\x12\x18\n\x10through_sequence\x18\x01 \x01(\x03\x12\x12\n\nreply_text\x18\x02 \x01(\t\"\x0e\n\x0cRunHeartbeat\"3\n\x10\x43\x61ncelRunRequest\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\"9\n\x11\x43\x61ncelRunResponse\x12$\n\x03run\x18\x01 \x01(\x0b\x32\x17.askback.storage.v1.Run*\x99\x01\n\x11PendingHitlPolicy\x12#\n\x1fPENDING_HITL_POLICY_UNSPECIFIED\x10\x00\x12\x1e\n\x1aPENDING_HITL_POLICY_ANSWER\x10\x01\x12\x1f\n\x1bPENDING_HITL_POLICY_REPLACE\x10\x02\x12\x1e\n\x1aPENDING_HITL_POLICY_REJECT\x10\x03\x32\xdb\x05\n\nRunService\x12U\n\x08\x42\x65ginRun\x12#.askback.storage.v1.BeginRunRequest\x1a$.askback.storage.v1.BeginRunResponse\x12U\n\x08RenewRun\x12#.askback.storage.v1.RenewRunRequest\x1a$.askback.storage.v1.RenewRunResponse\x12j\n\x0f\x41ppendRunEvents\x12*.askback.storage.v1.AppendRunEventsRequest\x1a+.askback.storage.v1.AppendRunEventsResponse\x12X\n\tFinishRun\x12$.askback.storage.v1.FinishRunRequest\x1a%.askback.storage.v1.FinishRunResponse\x12O\n\x06GetRun\x12!.askback.storage.v1.GetRunRequest\x1a\".askback.storage.v1.GetRunResponse\x12U\n\x08ListRuns\x12#.askback.storage.v1.ListRunsRequest\x1a$.askback.storage.v1.ListRunsResponse\x12W\n\x08WatchRun\x12#.askback.storage.v1.WatchRunRequest\x1a$.askback.storage.v1.WatchRunResponse0\x01\x12X\n\tCancelRun\x12$.askback.storage.v1.CancelRunRequest\x1a%.askback.storage.v1.CancelRunResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$askback/storage/v1/run_service.proto\x12\x12\x61skback.storage.v1\x1a\x19\x61skback/rag/v1/hitl.proto\x1a\x1c\x61skback/storage/v1/run.proto\x1a askback/storage/v1/session.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\"\xfe\x02\n\x0f\x42\x65ginRunRequest\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x12\n\nrequest_id\x18\x03 \x01(\t\x12\x0f\n\x07message\x18\x04 \x01(\t\x12\x17\n\x0f\x61nswers_task_id\x18\x05 \x01(\t\x12\x42\n\x13pending_hitl_policy\x18\x06 \x01(\x0e\x32%.askback.storage.v1.PendingHitlPolicy\x12;\n\x0f\x63onflict_policy\x18\x07 \x01(\x0e\x32\".askback.storage.v1.ConflictPolicy\x12(\n\x05lease\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x1c\n\x14max_context_messages\x18\t \x01(\x05\x12\x11\n\tholder_id\x18\n \x01(\t\x12\x14\n\x0ctitle_if_new\x18\x0b \x01(\t\x12\x16\n\x0eretries_run_id\x18\x0c \x01(\t\"\xea\x02\n\x10\x42\x65ginRunResponse\x12$\n\x03run\x18\x01 \x01(\x0b\x32\x17.askback.storage.v1.Run\x12\x15\n\ralready_begun\x18\x02 \x01(\x08\x12\x11\n\tis_holder\x18\x03 \x01(\x08\x12\x15\n\rfencing_token\x18\x04 \x01(\x03\x12\x19\n\x11\x63ontext_truncated\x18\x05 \x01(\x08\x12\x14\n\x0cqueued_ahead\x18\x06 \x01(\x05\x12,\n\x07session\x18\x07 \x01(\x0b\x32\x1b.askback.storage.v1.Session\x12,\n\x07\x63ontext\x18\x08 \x03(\x0b\x32\x1b.askback.storage.v1.Message\x12.\n\x0c\x63laimed_task\x18\t \x01(\x0b\x32\x18.askback.rag.v1.HitlTask\x12\x32\n\rhuman_message\x18\n \x01(\x0b\x32\x1b.askback.storage.v1.Message\"I\n\x0fRenewRunRequest\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x15\n\rfencing_token\x18\x03 \x01(\x03\"8\n\x10RenewRunResponse\x12$\n\x03run\x18\x01 \x01(\x0b\x32\x17.askback.storage.v1.Run\"~\n\x16\x41ppendRunEventsRequest\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x15\n\rfencing_token\x18\x03 \x01(\x03\x12,\n\x06\x65vents\x18\x04 \x03(\x0b\x32\x1c.askback.storage.v1.RunEvent\"J\n\x17\x41ppendRunEventsResponse\x12\x15\n\rlast_sequence\x18\x01 \x01(\x03\x12\x18\n\x10\x63\x61ncel_requested\x18\x02 \x01(\x08\"O\n\x08RunEvent\x12\x10\n\x08sequence\x18\x01 \x01(\x03\x12\x0f\n\x07payload\x18\x02 \x01(\x0c\x12\x0c\n\x04last\x18\x03 \x01(\x08\x12\x12\n\nreply_text\x18\x04 \x01(\t\"\xdb\x02\n\x10\x46inishRunRequest\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x15\n\rfencing_token\x18\x03 \x01(\x03\x12-\n\x06status\x18\x04 \x01(\x0e\x32\x1d.askback.storage.v1.RunStatus\x12*\n\x05reply\x18\x05 \x01(\x0b\x32\x1b.askback.storage.v1.Message\x12)\n\x08metadata\x18\x06 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\x32\n\x0bopened_task\x18\x07 \x01(\x0b\x32\x1d.askback.rag.v1.HitlTaskDraft\x12+\n\x05\x65rror\x18\x08 \x01(\x0b\x32\x1c.askback.storage.v1.RunError\x12(\n\x05usage\x18\t \x01(\x0b\x32\x19.askback.storage.v1.Usage\"\xc2\x01\n\x11\x46inishRunResponse\x12$\n\x03run\x18\x01 \x01(\x0b\x32\x17.askback.storage.v1.Run\x12,\n\x07session\x18\x02 \x01(\x0b\x32\x1b.askback.storage.v1.Session\x12*\n\x05reply\x18\x03 \x01(\x0b\x32\x1b.askback.storage.v1.Message\x12-\n\x0bopened_task\x18\x04 \x01(\x0b\x32\x18.askback.rag.v1.HitlTask\"0\n\rGetRunRequest\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\"6\n\x0eGetRunResponse\x12$\n\x03run\x18\x01 \x01(\x0b\x32\x17.askback.storage.v1.Run\"]\n\x0fListRunsRequest\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\"R\n\x10ListRunsResponse\x12%\n\x04runs\x18\x01 \x03(\x0b\x32\x17.askback.storage.v1.Run\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"J\n\x0fWatchRunRequest\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\x12\x16\n\x0e\x61\x66ter_sequence\x18\x03 \x01(\x03\"\xe9\x01\n\x10WatchRunResponse\x12-\n\x05\x65vent\x18\x01 \x01(\x0b\x32\x1c.askback.storage.v1.RunEventH\x00\x12;\n\tcompacted\x18\x02 \x01(\x0b\x32&.askback.storage.v1.RunEventsCompactedH\x00\x12(\n\x05\x65nded\x18\x03 \x01(\x0b\x32\x17.askback.storage.v1.RunH\x00\x12\x35\n\theartbeat\x18\x04 \x01(\x0b\x32 .askback.storage.v1.RunHeartbeatH\x00\x42\x08\n\x06update\"B\n\x12RunEventsCompacted\x12\x18\n\x10through_sequence\x18\x01 \x01(\x03\x12\x12\n\nreply_text\x18\x02 \x01(\t\"\x0e\n\x0cRunHeartbeat\"3\n\x10\x43\x61ncelRunRequest\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x0e\n\x06run_id\x18\x02 \x01(\t\"9\n\x11\x43\x61ncelRunResponse\x12$\n\x03run\x18\x01 \x01(\x0b\x32\x17.askback.storage.v1.Run*\x99\x01\n\x11PendingHitlPolicy\x12#\n\x1fPENDING_HITL_POLICY_UNSPECIFIED\x10\x00\x12\x1e\n\x1aPENDING_HITL_POLICY_ANSWER\x10\x01\x12\x1f\n\x1bPENDING_HITL_POLICY_REPLACE\x10\x02\x12\x1e\n\x1aPENDING_HITL_POLICY_REJECT\x10\x03\x32\xdb\x05\n\nRunService\x12U\n\x08\x42\x65ginRun\x12#.askback.storage.v1.BeginRunRequest\x1a$.askback.storage.v1.BeginRunResponse\x12U\n\x08RenewRun\x12#.askback.storage.v1.RenewRunRequest\x1a$.askback.storage.v1.RenewRunResponse\x12j\n\x0f\x41ppendRunEvents\x12*.askback.storage.v1.AppendRunEventsRequest\x1a+.askback.storage.v1.AppendRunEventsResponse\x12X\n\tFinishRun\x12$.askback.storage.v1.FinishRunRequest\x1a%.askback.storage.v1.FinishRunResponse\x12O\n\x06GetRun\x12!.askback.storage.v1.GetRunRequest\x1a\".askback.storage.v1.GetRunResponse\x12U\n\x08ListRuns\x12#.askback.storage.v1.ListRunsRequest\x1a$.askback.storage.v1.ListRunsResponse\x12W\n\x08WatchRun\x12#.askback.storage.v1.WatchRunRequest\x1a$.askback.storage.v1.WatchRunResponse0\x01\x12X\n\tCancelRun\x12$.askback.storage.v1.CancelRunRequest\x1a%.askback.storage.v1.CancelRunResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'askback.storage.v1.run_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_PENDINGHITLPOLICY']._serialized_start=2670
-  _globals['_PENDINGHITLPOLICY']._serialized_end=2823
+  _globals['_PENDINGHITLPOLICY']._serialized_start=2722
+  _globals['_PENDINGHITLPOLICY']._serialized_end=2875
   _globals['_BEGINRUNREQUEST']._serialized_start=214
   _globals['_BEGINRUNREQUEST']._serialized_end=596
   _globals['_BEGINRUNRESPONSE']._serialized_start=599
-  _globals['_BEGINRUNRESPONSE']._serialized_end=909
-  _globals['_RENEWRUNREQUEST']._serialized_start=911
-  _globals['_RENEWRUNREQUEST']._serialized_end=984
-  _globals['_RENEWRUNRESPONSE']._serialized_start=986
-  _globals['_RENEWRUNRESPONSE']._serialized_end=1042
-  _globals['_APPENDRUNEVENTSREQUEST']._serialized_start=1044
-  _globals['_APPENDRUNEVENTSREQUEST']._serialized_end=1170
-  _globals['_APPENDRUNEVENTSRESPONSE']._serialized_start=1172
-  _globals['_APPENDRUNEVENTSRESPONSE']._serialized_end=1246
-  _globals['_RUNEVENT']._serialized_start=1248
-  _globals['_RUNEVENT']._serialized_end=1327
-  _globals['_FINISHRUNREQUEST']._serialized_start=1330
-  _globals['_FINISHRUNREQUEST']._serialized_end=1677
-  _globals['_FINISHRUNRESPONSE']._serialized_start=1680
-  _globals['_FINISHRUNRESPONSE']._serialized_end=1874
-  _globals['_GETRUNREQUEST']._serialized_start=1876
-  _globals['_GETRUNREQUEST']._serialized_end=1924
-  _globals['_GETRUNRESPONSE']._serialized_start=1926
-  _globals['_GETRUNRESPONSE']._serialized_end=1980
-  _globals['_LISTRUNSREQUEST']._serialized_start=1982
-  _globals['_LISTRUNSREQUEST']._serialized_end=2075
-  _globals['_LISTRUNSRESPONSE']._serialized_start=2077
-  _globals['_LISTRUNSRESPONSE']._serialized_end=2159
-  _globals['_WATCHRUNREQUEST']._serialized_start=2161
-  _globals['_WATCHRUNREQUEST']._serialized_end=2235
-  _globals['_WATCHRUNRESPONSE']._serialized_start=2238
-  _globals['_WATCHRUNRESPONSE']._serialized_end=2471
-  _globals['_RUNEVENTSCOMPACTED']._serialized_start=2473
-  _globals['_RUNEVENTSCOMPACTED']._serialized_end=2539
-  _globals['_RUNHEARTBEAT']._serialized_start=2541
-  _globals['_RUNHEARTBEAT']._serialized_end=2555
-  _globals['_CANCELRUNREQUEST']._serialized_start=2557
-  _globals['_CANCELRUNREQUEST']._serialized_end=2608
-  _globals['_CANCELRUNRESPONSE']._serialized_start=2610
-  _globals['_CANCELRUNRESPONSE']._serialized_end=2667
-  _globals['_RUNSERVICE']._serialized_start=2826
-  _globals['_RUNSERVICE']._serialized_end=3557
+  _globals['_BEGINRUNRESPONSE']._serialized_end=961
+  _globals['_RENEWRUNREQUEST']._serialized_start=963
+  _globals['_RENEWRUNREQUEST']._serialized_end=1036
+  _globals['_RENEWRUNRESPONSE']._serialized_start=1038
+  _globals['_RENEWRUNRESPONSE']._serialized_end=1094
+  _globals['_APPENDRUNEVENTSREQUEST']._serialized_start=1096
+  _globals['_APPENDRUNEVENTSREQUEST']._serialized_end=1222
+  _globals['_APPENDRUNEVENTSRESPONSE']._serialized_start=1224
+  _globals['_APPENDRUNEVENTSRESPONSE']._serialized_end=1298
+  _globals['_RUNEVENT']._serialized_start=1300
+  _globals['_RUNEVENT']._serialized_end=1379
+  _globals['_FINISHRUNREQUEST']._serialized_start=1382
+  _globals['_FINISHRUNREQUEST']._serialized_end=1729
+  _globals['_FINISHRUNRESPONSE']._serialized_start=1732
+  _globals['_FINISHRUNRESPONSE']._serialized_end=1926
+  _globals['_GETRUNREQUEST']._serialized_start=1928
+  _globals['_GETRUNREQUEST']._serialized_end=1976
+  _globals['_GETRUNRESPONSE']._serialized_start=1978
+  _globals['_GETRUNRESPONSE']._serialized_end=2032
+  _globals['_LISTRUNSREQUEST']._serialized_start=2034
+  _globals['_LISTRUNSREQUEST']._serialized_end=2127
+  _globals['_LISTRUNSRESPONSE']._serialized_start=2129
+  _globals['_LISTRUNSRESPONSE']._serialized_end=2211
+  _globals['_WATCHRUNREQUEST']._serialized_start=2213
+  _globals['_WATCHRUNREQUEST']._serialized_end=2287
+  _globals['_WATCHRUNRESPONSE']._serialized_start=2290
+  _globals['_WATCHRUNRESPONSE']._serialized_end=2523
+  _globals['_RUNEVENTSCOMPACTED']._serialized_start=2525
+  _globals['_RUNEVENTSCOMPACTED']._serialized_end=2591
+  _globals['_RUNHEARTBEAT']._serialized_start=2593
+  _globals['_RUNHEARTBEAT']._serialized_end=2607
+  _globals['_CANCELRUNREQUEST']._serialized_start=2609
+  _globals['_CANCELRUNREQUEST']._serialized_end=2660
+  _globals['_CANCELRUNRESPONSE']._serialized_start=2662
+  _globals['_CANCELRUNRESPONSE']._serialized_end=2719
+  _globals['_RUNSERVICE']._serialized_start=2878
+  _globals['_RUNSERVICE']._serialized_end=3609
 # @@protoc_insertion_point(module_scope)

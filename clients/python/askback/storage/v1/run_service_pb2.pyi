@@ -131,6 +131,7 @@ class BeginRunResponse(message.Message):
     SESSION_FIELD_NUMBER: builtins.int
     CONTEXT_FIELD_NUMBER: builtins.int
     CLAIMED_TASK_FIELD_NUMBER: builtins.int
+    HUMAN_MESSAGE_FIELD_NUMBER: builtins.int
     already_begun: builtins.bool
     """True where this request_id had begun the run before: nothing was changed."""
     is_holder: builtins.bool
@@ -153,6 +154,10 @@ class BeginRunResponse(message.Message):
     def claimed_task(self) -> hitl_pb2.HitlTask:
         """The question that this run claimed."""
 
+    @builtins.property
+    def human_message(self) -> session_pb2.Message:
+        """The holder's: the user's message as stored; where the run retries another, the one that it answers anew."""
+
     def __init__(
         self,
         *,
@@ -165,10 +170,11 @@ class BeginRunResponse(message.Message):
         session: session_pb2.Session | None = ...,
         context: abc.Iterable[session_pb2.Message] | None = ...,
         claimed_task: hitl_pb2.HitlTask | None = ...,
+        human_message: session_pb2.Message | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = typing.Literal["claimed_task", b"claimed_task", "run", b"run", "session", b"session"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = typing.Literal["claimed_task", b"claimed_task", "human_message", b"human_message", "run", b"run", "session", b"session"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = typing.Literal["already_begun", b"already_begun", "claimed_task", b"claimed_task", "context", b"context", "context_truncated", b"context_truncated", "fencing_token", b"fencing_token", "is_holder", b"is_holder", "queued_ahead", b"queued_ahead", "run", b"run", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = typing.Literal["already_begun", b"already_begun", "claimed_task", b"claimed_task", "context", b"context", "context_truncated", b"context_truncated", "fencing_token", b"fencing_token", "human_message", b"human_message", "is_holder", b"is_holder", "queued_ahead", b"queued_ahead", "run", b"run", "session", b"session"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
