@@ -1,7 +1,7 @@
 """What can go wrong in the storage service, each with the reason and keys of error_reason.proto."""
 
 from services.runtime.errors import Kind, ServiceError
-from services.storage.models import HitlState
+from services.storage.models import HitlState, RunStatus
 
 
 class SessionNotFound(ServiceError):
@@ -54,6 +54,19 @@ class RequestIdReused(ServiceError):
         super().__init__("request_id: was used before with another request")
 
 
+class RevisionMismatch(ServiceError):
+    """The session is not at the revision that the writer has seen; 0 stands for one that does not exist."""
+
+    kind = Kind.ABORTED
+    reason = "REVISION_MISMATCH"
+
+    def __init__(self, *, expected: int, actual: int):
+        super().__init__(
+            f"the session is at revision {actual}, not {expected}",
+            metadata={"expected_revision": str(expected), "revision": str(actual)},
+        )
+
+
 class RunInProgress(ServiceError):
     kind = Kind.ABORTED
     reason = "RUN_IN_PROGRESS"
@@ -92,6 +105,17 @@ class Contention(ServiceError):
         super().__init__("too many writers at once; retry")
 
 
+class RunNotRetryable(ServiceError):
+    kind = Kind.FAILED_PRECONDITION
+    reason = "RUN_NOT_RETRYABLE"
+
+    def __init__(self, run_id: str, *, status: RunStatus):
+        super().__init__(
+            "only the session's last turn, where it FAILED or was CANCELLED, can be retried",
+            metadata={"run_id": run_id, "status": status.name},
+        )
+
+
 class HitlTaskNotPending(ServiceError):
     kind = Kind.FAILED_PRECONDITION
     reason = "HITL_TASK_NOT_PENDING"
@@ -126,3 +150,13 @@ class DatabaseUnavailable(ServiceError):
 
     def __init__(self) -> None:
         super().__init__("the database cannot be reached")
+
+
+class EventLogUnavailable(ServiceError):
+    """Runs go on without it; what they say is stored at their end all the same."""
+
+    kind = Kind.UNAVAILABLE
+    reason = "EVENT_LOG_UNAVAILABLE"
+
+    def __init__(self) -> None:
+        super().__init__("the event log cannot be reached")

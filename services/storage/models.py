@@ -34,6 +34,7 @@ class MessageStatus(IntEnum):
 
 
 class RunStatus(IntEnum):
+    UNKNOWN = 0
     QUEUED = 1
     RUNNING = 2
     COMPLETED = 3
@@ -57,6 +58,15 @@ class PendingHitlPolicy(IntEnum):
     ANSWER = 1
     REPLACE = 2
     REJECT = 3
+
+
+class ConflictPolicy(IntEnum):
+    """What a new run does when its session already has one."""
+
+    REJECT = 1
+    ENQUEUE = 2
+    INTERRUPT = 3
+    ROLLBACK = 4
 
 
 class HitlKind(IntEnum):
@@ -96,11 +106,18 @@ class Session:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewMessage:
-    """A message to be stored; an empty `message_id` is made by the store."""
+    """A message to be stored; an empty `message_id` is made by the store.
+
+    What is None or "" of status, time, run and trace is the store's to set: COMPLETE, now and nothing for a
+    new message; for one that is kept under its id, whatever it has.
+    """
 
     type: MessageType
     content: str
     message_id: str = ""
+    status: MessageStatus | None = None
+    create_time: datetime | None = None
+    run_id: str = ""
     trace: bytes | None = None
     """An encoded RagTrace, opaque here; None: there is none."""
     extra_json: str = ""
@@ -159,6 +176,16 @@ class Run:
     usage: Usage | None = None
     finish_time: datetime | None = None
     session_revision: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEvent:
+    """One entry of a run's log. `payload` is opaque; `reply_text` is the piece of the reply in it."""
+
+    sequence: int
+    payload: bytes
+    last: bool = False
+    reply_text: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
