@@ -3,33 +3,18 @@
 import difflib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Self
-from urllib.parse import urlsplit
+from typing import Self
 
-from pydantic import AfterValidator, SecretStr, model_validator
+from pydantic import model_validator
 
 from services.agent.settings import AgentSettings
 from services.local.ports import collide
 from services.runtime.postgres_url import PostgresUrl
 from services.runtime.settings import PREFIX, Address, ServiceSettings, SettingsError, setting_name
-from services.storage.settings import StorageSettings
-
-NO_CACHE = "none"
+from services.storage.settings import RedisUrl, StorageSettings
 
 # What the command reads beside the two addresses.
 _OF_THE_COMMAND = frozenset({"ASKBACK_USER"})
-
-
-def _cache_url(url: SecretStr) -> SecretStr:
-    if url.get_secret_value() == NO_CACHE:
-        return url
-    try:
-        usable = urlsplit(url.get_secret_value()).scheme in ("redis", "rediss", "unix")
-    except ValueError:
-        usable = False
-    if not usable:
-        raise ValueError(f"must be redis://host… or rediss://host…, or `{NO_CACHE}` to do without a cache")
-    return url
 
 
 class LocalSettings(ServiceSettings):
@@ -41,7 +26,7 @@ class LocalSettings(ServiceSettings):
     """`postgresql://…`; set: no PostgreSQL is started."""
     knowledge_url: PostgresUrl | None = None
     """`postgresql://…`; not set: beside the database."""
-    redis_url: Annotated[SecretStr, AfterValidator(_cache_url)] | None = None
+    redis_url: RedisUrl | None = None
     """`redis://…`; set: no Valkey is started. `none`: no cache."""
     storage_address: Address = "127.0.0.1:50052"
     """Where storage listens, and where the agent finds it."""

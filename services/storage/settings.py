@@ -1,9 +1,32 @@
 """What the storage service is told from outside."""
 
-from pydantic import Field, SecretStr
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field, SecretStr
 
 from services.runtime.postgres_url import PostgresUrl
-from services.runtime.settings import Address, NotInThisVersion, ServiceSettings
+from services.runtime.settings import Address, ServiceSettings
+
+NO_REDIS = "none"
+
+
+def _checked_redis_url(url: SecretStr) -> SecretStr:
+    value = url.get_secret_value()
+    if value == NO_REDIS:
+        return url
+    try:
+        parts = urlsplit(value)
+        # Reading the port is what checks it.
+        usable = parts.scheme in ("redis", "rediss", "unix") and parts.port != 0 and not set(value) & set(" \t\r\n")
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ValueError(f"must be redis://host… or rediss://host…, or `{NO_REDIS}` to do without a cache")
+    return url
+
+
+RedisUrl = Annotated[SecretStr, AfterValidator(_checked_redis_url)]
 
 
 class StorageSettings(ServiceSettings):
@@ -14,7 +37,9 @@ class StorageSettings(ServiceSettings):
     database_url: PostgresUrl = Field(default=SecretStr(""), validate_default=True)
     """The PostgreSQL that holds the conversations: postgresql://…"""
     database_pool_size: int = Field(default=16, ge=1, le=1_000)
-    """Connections to it at most, beside one that asks whether it answers."""
+    """Connections to it at most, beside one for upkeep and one that asks whether it answers."""
+    database_prepared_statements: bool = True
+    """False behind a pooler in transaction mode, such as PgBouncer."""
     database_statement_timeout_s: float = Field(default=10, gt=0, le=600)
     """How long one statement may take there."""
     database_lock_timeout_s: float = Field(default=5, gt=0, le=600)
@@ -25,6 +50,13 @@ class StorageSettings(ServiceSettings):
     """How long a run lives without renewal, where its agent asks for no other time."""
     hitl_expire_s: float = Field(default=604_800, ge=1, le=31_536_000)
     """How long a question waits for its answer, where its agent asks for no other time."""
-
-    run_events_ttl_s: NotInThisVersion = None
-    """Not in this version: how long a finished run's events are kept."""
+    redis_url: RedisUrl = SecretStr(NO_REDIS)
+    """The Redis or Valkey of the cache and of the runs' events: redis://… or rediss://…; `none`: neither is kept."""
+    session_ttl_days: float | None = Field(default=None, gt=0, le=36_500)
+    """How long a session is kept after its last change, unless it has a time of its own; not set: for good."""
+    run_ttl_days: float = Field(default=30, ge=1, le=36_500)
+    """How long the record of a finished run is kept; a session's last run stays."""
+    run_events_ttl_s: float = Field(default=3_600, ge=1, le=2_592_000)
+    """How long a finished run's events are kept."""
+    upkeep_interval_s: float = Field(default=5, ge=0.05, le=3_600)
+    """How often to look for what upkeep has to do: runs to end, questions to expire, what is old to delete."""

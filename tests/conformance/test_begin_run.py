@@ -53,6 +53,15 @@ async def test_a_begun_run_is_running_and_held_by_its_caller(conversation: Conve
     assert await conversation.store.get_run(conversation.user_id, begun.run.run_id) == begun.run
 
 
+async def test_whoever_holds_the_run_gets_its_message(conversation: Conversation) -> None:
+    """As it is stored; also when the request comes again, and nobody else does."""
+    begun = await conversation.begin("Hello", request_id="r", request_hash=b"1", holder_id="h")
+    assert [begun.human_message] == await conversation.messages()
+    again = await conversation.begin("Hello", request_id="r", request_hash=b"1", holder_id="h")
+    other = await conversation.begin("Hello", request_id="r", request_hash=b"1", holder_id="other")
+    assert (again.human_message, other.human_message) == (begun.human_message, None)
+
+
 async def test_a_session_has_one_run_at_a_time(conversation: Conversation) -> None:
     """A second one is refused, told which run is in the way and when to try again, and stores nothing."""
     begun = await conversation.begin("first")

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from services.storage.errors import HitlTaskPending, LeaseLost, RunInProgress
-from services.storage.models import HitlState, PendingHitlPolicy, Run, RunStatus
-from services.storage.store.base import BegunRun
+from services.storage.models import HitlState, MessageStatus, MessageType, PendingHitlPolicy, Run, RunStatus
+from services.storage.store.results import BegunRun
 from tests.conformance.ageing import Ageing
 from tests.conformance.conversation import RUN_OUT, Conversation, said
 
@@ -102,3 +102,51 @@ async def test_a_lost_run_is_ended_even_by_a_message_that_is_refused(conversatio
     assert (await conversation.store.get_hitl_task(conversation.user_id, task.task_id)).state is HitlState.PENDING
     session = await conversation.store.get_session(conversation.user_id, conversation.session_id)
     assert (session.active_run_id, session.pending_hitl_task_id) == ("", task.task_id)
+
+
+async def test_what_a_lost_run_had_told_is_kept(conversation: Conversation) -> None:
+    """As a FAILED reply, of the run, before the message that found it; it counts as context."""
+    lost = await conversation.begin("first", lease=RUN_OUT)
+    await conversation.tell(lost, "half a ", "reply")
+    begun = await conversation.begin("second", max_context_messages=10)
+    ended = await conversation.run(lost)
+    _, reply, second = await conversation.messages()
+    assert (reply.type, reply.status, reply.content) == (MessageType.AI, MessageStatus.FAILED, "half a reply")
+    assert (reply.position, reply.message_id, reply.run_id) == (2, ended.ai_message_id, lost.run.run_id)
+    assert (ended.ai_position, second.position) == (2, 3)
+    assert [message.content for message in begun.context] == ["first", "half a reply"]
+    assert begun.session.message_count == 3
+
+
+async def test_each_end_of_a_lost_run_is_one_change(conversation: Conversation) -> None:
+    """The revision grows by one for it, and by one for the message."""
+    lost = await conversation.begin("first", lease=RUN_OUT)
+    await conversation.tell(lost, "half a reply")
+    begun = await conversation.begin("second")
+    assert (await conversation.run(lost)).session_revision == 2
+    assert begun.session.revision == 3
+
+
+async def test_a_lost_run_tells_no_more_once_it_was_ended(conversation: Conversation) -> None:
+    """What it would tell now was never part of its reply."""
+    lost = await conversation.begin("first", lease=RUN_OUT)
+    await conversation.tell(lost, "half a ")
+    await conversation.begin("second")
+    with pytest.raises(LeaseLost):
+        await conversation.tell(lost, "half a ", "reply")
+
+
+async def test_a_reply_is_kept_without_what_no_message_may_hold(conversation: Conversation) -> None:
+    """The rest of it byte for byte."""
+    lost = await conversation.begin("first", lease=RUN_OUT)
+    await conversation.tell(lost, "a\0b \u200d", "\U0001f469")
+    await conversation.begin("second")
+    assert (await conversation.contents())[1] == "ab \u200d\U0001f469"
+
+
+async def test_a_reply_of_nul_alone_is_none(conversation: Conversation) -> None:
+    """There is nothing to keep."""
+    lost = await conversation.begin("first", lease=RUN_OUT)
+    await conversation.tell(lost, "\0")
+    await conversation.begin("second")
+    assert await conversation.contents() == ["first", "second"]

@@ -7,7 +7,7 @@ import pytest
 from services.runtime.errors import InvalidField
 from services.storage.errors import LeaseLost, MessageIdExists, RunNotFound
 from services.storage.models import MessageStatus, MessageType, RunError, RunStatus, Usage
-from services.storage.store.base import FinishedRun
+from services.storage.store.results import FinishedRun
 from tests.conformance.conversation import Conversation, question, said
 
 

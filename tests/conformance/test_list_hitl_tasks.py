@@ -3,7 +3,7 @@
 import pytest
 
 from services.storage.models import HitlState, HitlTask, PendingHitlPolicy
-from services.storage.store.base import HitlTaskCursor
+from services.storage.store.results import HitlTaskCursor
 from tests.conformance.ageing import Ageing
 from tests.conformance.conversation import MIB, RUN_OUT, Conversation, question
 

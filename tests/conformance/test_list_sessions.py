@@ -3,7 +3,8 @@
 import pytest
 
 from services.storage.models import Session
-from services.storage.store.base import ConversationStorage, SessionCursor
+from services.storage.store.base import ConversationStorage
+from services.storage.store.results import SessionCursor
 from tests.conformance.ageing import Ageing
 from tests.conformance.conversation import MIB, Conversation, new_name, question
 

@@ -4,9 +4,11 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from services.storage.errors import HitlTaskNotFound, RunNotFound, SessionNotFound
+from services.storage.errors import HitlTaskNotFound, RevisionMismatch, RunNotFound, SessionNotFound
 from services.storage.models import HitlTask, RunStatus
-from services.storage.store.base import BegunRun, ConversationStorage
+from services.storage.store.base import ConversationStorage
+from services.storage.store.commands import UpdateSession
+from services.storage.store.results import BegunRun
 from tests.conformance.conversation import MIB, Conversation, new_name, said
 
 
@@ -26,6 +28,10 @@ _READINGS: dict[str, Callable[[ConversationStorage, str, str], Awaitable[object]
     ),
     "get_message": lambda store, user, session: store.get_message(user, session, "m-1"),
     "delete_session": lambda store, user, session: store.delete_session(user, session),
+    "update_session": lambda store, user, session: store.update_session(
+        UpdateSession(user_id=user, session_id=session, title="not mine", metadata={"a": 1}, note="not mine")
+    ),
+    "delete_messages": lambda store, user, session: store.delete_messages(user, session, after_position=0),
 }
 
 
@@ -57,6 +63,28 @@ async def test_the_same_session_id_of_two_users_is_two_sessions(
     await stranger.turn("theirs")
     assert (await conversation.contents())[0] == "mine"
     assert (await stranger.contents())[0] == "theirs"
+
+
+async def test_writing_into_a_session_id_of_another_makes_ones_own(
+    conversation: Conversation, stranger: Conversation
+) -> None:
+    """Also where the other's revision is known: it is none of the writer's session, which there is not."""
+    await conversation.append("mine")
+    for write in (stranger.append, stranger.save):
+        with pytest.raises(RevisionMismatch) as refusal:
+            await write("theirs", expected_revision=1)
+        assert refusal.value.metadata["revision"] == "0"
+    await stranger.append(said("theirs", message_id="m-1"))
+    await stranger.save("theirs, saved")
+    assert await conversation.contents() == ["mine"]
+    assert await stranger.contents() == ["theirs, saved"]
+
+
+async def test_deleting_a_users_data_deletes_no_one_elses(conversation: Conversation, stranger: Conversation) -> None:
+    """Whatever the ids are that they share."""
+    await conversation.append("mine")
+    assert await stranger.store.delete_user_data(stranger.user_id) == 0
+    assert await conversation.contents() == ["mine"]
 
 
 async def test_a_run_is_its_users_alone(conversation: Conversation, stranger: Conversation) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from services.storage.errors import MessageNotFound, SessionNotFound
 from services.storage.models import Message
-from services.storage.store.base import LoadedSession
+from services.storage.store.results import LoadedSession
 from tests.conformance.conversation import MIB, Conversation, new_name, said
 
 

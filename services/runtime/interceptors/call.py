@@ -124,8 +124,8 @@ async def _run_unary(behaviour: Callable[..., Any], serialize: Callable[[Any], b
     if not isawaitable(response):
         raise TypeError(f"the handler of {call.method} is not async")
     message = await response
-    # Serialised here, so that a response of the wrong type fails inside the layers.
-    return message if serialize is None else serialize(message)
+    # Serialised here, so that a response of the wrong type fails inside the layers; bytes are serialised already.
+    return message if serialize is None or type(message) is bytes else serialize(message)
 
 
 async def _run_stream(behaviour: Callable[..., Any], call: Call) -> None:

@@ -1,9 +1,11 @@
-"""The rules for what a caller keeps here as JSON, beside those of every service."""
+"""The rules for what a caller keeps here as JSON, and for times, beside those of every service."""
 
 import json
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from google.protobuf.struct_pb2 import ListValue, Struct, Value
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from services.runtime import checks
 from services.storage.models import METADATA_MAX_BYTES, METADATA_MAX_KEYS
@@ -21,9 +23,28 @@ _LARGEST_AS_WIRE = 8
 
 _EXACT_INTEGERS = 2.0**53
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SECOND = timedelta(seconds=1)
+_SECONDS = range(
+    (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _SECOND, (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _SECOND + 1
+)
+_NANOS = range(1_000_000_000)
+# The very first and the very last there are stand for infinity in the database's driver.
+_FIRST = datetime.min.replace(tzinfo=UTC, microsecond=1)
+_LAST = datetime.max.replace(tzinfo=UTC) - timedelta(microseconds=1)
+
 
 class Checks(checks.Checks):
-    """Gathers what is wrong with a request's fields; adds metadata and JSON objects."""
+    """Gathers what is wrong with a request's fields; adds times, metadata and JSON objects."""
+
+    def time(self, field: str, value: Timestamp) -> datetime:
+        """A moment of the years 1 to 9999, to the microsecond."""
+        # Not ToDatetime: it raises on what a hostile caller may send.
+        if value.seconds not in _SECONDS or value.nanos not in _NANOS:
+            self.refuse(field, "must be a time of the years 1 to 9999, with 0 to 999,999,999 nanos")
+            return _EPOCH
+        moment = _EPOCH + timedelta(seconds=value.seconds, microseconds=value.nanos // 1_000)
+        return min(max(moment, _FIRST), _LAST)
 
     def metadata(self, field: str, value: Struct) -> dict[str, Any]:
         """A caller's own keys as plain JSON.

@@ -12,7 +12,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class HitlServicer(HitlServiceServicer):
-    """The questions put to users; what is not here answers NOT_IMPLEMENTED."""
+    """The questions put to users."""
 
     def __init__(self, store: ConversationStorage):
         self._store = store
@@ -32,3 +32,10 @@ class HitlServicer(HitlServiceServicer):
             max_bytes=PAGE_MAX_BYTES,
         )
         return replies.hitl_task_page(asked.query, page)
+
+    async def CancelHitlTask(
+        self, request: wire.CancelHitlTaskRequest, context: Context
+    ) -> wire.CancelHitlTaskResponse:
+        user_id, task_id, request_id, request_hash = convert.cancel_hitl_task(request)
+        task = await self._store.cancel_hitl_task(user_id, task_id, request_id=request_id, request_hash=request_hash)
+        return wire.CancelHitlTaskResponse(task=replies.hitl_task(task))

@@ -1,7 +1,7 @@
 """Model to wire: what the store returns, as its caller gets it."""
 
 from dataclasses import asdict
-from datetime import datetime
+from datetime import UTC, datetime
 
 import structlog
 from google.protobuf.message import DecodeError
@@ -13,17 +13,18 @@ from askback.storage.v1 import hitl_service_pb2, run_pb2, run_service_pb2, sessi
 from services.runtime import page_token
 from services.runtime.page_token import PagedQuery
 from services.storage.models import HitlTask, Message, Run, Session
-from services.storage.store.base import (
+from services.storage.rpc.turns import Turns
+from services.storage.store.results import (
+    AppendedMessages,
     BegunRun,
     FinishedRun,
     HitlTaskCursor,
     HitlTaskPage,
-    LoadedSession,
-    MessagePage,
-    SessionCursor,
-    SessionIdPage,
-    SessionPage,
+    RunPage,
 )
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SECONDS_OF_DAY = 86_400
 
 _log = structlog.get_logger()
 
@@ -49,8 +50,8 @@ def session(kept: Session) -> session_pb2.Session:
     return wire
 
 
-def message(kept: Message) -> session_pb2.Message:
-    wire = session_pb2.Message(
+def message_without_trace(kept: Message) -> session_pb2.Message:
+    return session_pb2.Message(
         position=kept.position,
         message_id=kept.message_id,
         type=session_pb2.MessageType.ValueType(kept.type),
@@ -60,6 +61,10 @@ def message(kept: Message) -> session_pb2.Message:
         run_id=kept.run_id,
         extra_json=kept.extra_json,
     )
+
+
+def message(kept: Message) -> session_pb2.Message:
+    wire = message_without_trace(kept)
     if kept.trace and not _read_into(wire.rag_trace, kept.trace):
         _log.warning("trace_unreadable", message_id=kept.message_id)
         wire.ClearField("rag_trace")
@@ -123,9 +128,11 @@ def begun_run(begun: BegunRun) -> run_service_pb2.BeginRunResponse:
         is_holder=begun.is_holder,
         fencing_token=begun.fencing_token,
         context_truncated=begun.context_truncated,
+        queued_ahead=begun.queued_ahead,
         session=session(begun.session),
         context=map(message, begun.context),
         claimed_task=None if begun.claimed_task is None else hitl_task(begun.claimed_task),
+        human_message=None if begun.human_message is None else message(begun.human_message),
     )
 
 
@@ -138,32 +145,17 @@ def finished_run(finished: FinishedRun) -> run_service_pb2.FinishRunResponse:
     )
 
 
-def loaded_session(loaded: LoadedSession) -> session_service_pb2.LoadSessionResponse:
-    return session_service_pb2.LoadSessionResponse(
-        session=session(loaded.session), messages=map(message, loaded.messages), truncated=loaded.truncated
-    )
+def run_page(query: PagedQuery, page: RunPage) -> run_service_pb2.ListRunsResponse:
+    next_page_token = "" if page.next is None else page_token.encode(query, (page.next.create_time, page.next.run_id))
+    return run_service_pb2.ListRunsResponse(runs=map(run, page.runs), next_page_token=next_page_token)
 
 
-def session_page(query: PagedQuery, page: SessionPage) -> session_service_pb2.ListSessionsResponse:
-    return session_service_pb2.ListSessionsResponse(
-        sessions=map(session, page.sessions),
-        next_page_token=_session_token(query, page.next),
-    )
-
-
-def session_id_page(query: PagedQuery, page: SessionIdPage) -> session_service_pb2.ListSessionsResponse:
-    return session_service_pb2.ListSessionsResponse(
-        sessions=(session_pb2.Session(session_id=session_id) for session_id in page.session_ids),
-        next_page_token=_session_token(query, page.next),
-    )
-
-
-def message_page(query: PagedQuery, page: MessagePage) -> session_service_pb2.ListMessagesResponse:
-    return session_service_pb2.ListMessagesResponse(
-        messages=map(message, page.messages),
-        next_page_token="" if page.next is None else page_token.encode(query, (page.next,)),
-        revision=page.revision,
-    )
+async def appended_messages(appended: AppendedMessages) -> session_service_pb2.AppendMessagesResponse:
+    wire, turns = session_service_pb2.AppendMessagesResponse(session=session(appended.session)), Turns()
+    for kept in appended.messages:
+        wire.messages.append(message(kept))
+        await turns.pause()
+    return wire
 
 
 def hitl_task_page(query: PagedQuery, page: HitlTaskPage) -> hitl_service_pb2.ListHitlTasksResponse:
@@ -173,10 +165,6 @@ def hitl_task_page(query: PagedQuery, page: HitlTaskPage) -> hitl_service_pb2.Li
     )
 
 
-def _session_token(query: PagedQuery, cursor: SessionCursor | None) -> str:
-    return "" if cursor is None else page_token.encode(query, (cursor.update_time, cursor.session_id))
-
-
 def _task_token(query: PagedQuery, cursor: HitlTaskCursor | None) -> str:
     return "" if cursor is None else page_token.encode(query, (cursor.create_time, cursor.task_id))
 
@@ -184,9 +172,9 @@ def _task_token(query: PagedQuery, cursor: HitlTaskCursor | None) -> str:
 def _time(moment: datetime | None) -> Timestamp | None:
     if moment is None:
         return None
-    wire = Timestamp()
-    wire.FromDatetime(moment)
-    return wire
+    # What FromDatetime does, at a quarter of its cost: there are three in every reply.
+    since = moment - _EPOCH
+    return Timestamp(seconds=since.days * _SECONDS_OF_DAY + since.seconds, nanos=since.microseconds * 1_000)
 
 
 def _read_into(wire: WireMessage, encoded: bytes) -> bool:

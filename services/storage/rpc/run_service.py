@@ -12,7 +12,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class RunServicer(RunServiceServicer):
-    """Turns of the agent; what is not here answers NOT_IMPLEMENTED.
+    """Turns of the agent; WatchRun is not here, and answers NOT_IMPLEMENTED.
 
     `lease` and `hitl_expiry` stand in where a request names none.
     """
@@ -23,12 +23,21 @@ class RunServicer(RunServiceServicer):
         self._hitl_expiry = hitl_expiry
 
     async def BeginRun(self, request: wire.BeginRunRequest, context: Context) -> wire.BeginRunResponse:
-        begun = await self._store.begin_run(convert.begin_run(request, lease=self._lease))
-        return replies.begun_run(begun)
+        asked = convert.begin_run(request, lease=self._lease, time_remaining_s=context.time_remaining())
+        return replies.begun_run(await self._store.begin_run(asked))
 
     async def RenewRun(self, request: wire.RenewRunRequest, context: Context) -> wire.RenewRunResponse:
         run = await self._store.renew_run(*convert.run_name(request), fencing_token=request.fencing_token)
         return wire.RenewRunResponse(run=replies.run(run))
+
+    async def AppendRunEvents(
+        self, request: wire.AppendRunEventsRequest, context: Context
+    ) -> wire.AppendRunEventsResponse:
+        name, events = convert.append_run_events(request)
+        appended = await self._store.append_run_events(*name, fencing_token=request.fencing_token, events=events)
+        return wire.AppendRunEventsResponse(
+            last_sequence=appended.last_sequence, cancel_requested=appended.cancel_requested
+        )
 
     async def FinishRun(self, request: wire.FinishRunRequest, context: Context) -> wire.FinishRunResponse:
         finished = await self._store.finish_run(convert.finish_run(request, expire_after=self._hitl_expiry))
@@ -37,3 +46,14 @@ class RunServicer(RunServiceServicer):
     async def GetRun(self, request: wire.GetRunRequest, context: Context) -> wire.GetRunResponse:
         run = await self._store.get_run(*convert.run_name(request))
         return wire.GetRunResponse(run=replies.run(run))
+
+    async def ListRuns(self, request: wire.ListRunsRequest, context: Context) -> wire.ListRunsResponse:
+        asked = convert.list_runs(request)
+        page = await self._store.list_runs(
+            asked.query.user_id, asked.session_id, page_size=asked.page_size, after=asked.after
+        )
+        return replies.run_page(asked.query, page)
+
+    async def CancelRun(self, request: wire.CancelRunRequest, context: Context) -> wire.CancelRunResponse:
+        run = await self._store.cancel_run(*convert.run_name(request))
+        return wire.CancelRunResponse(run=replies.run(run))

@@ -21,140 +21,50 @@ leaves no record. The record outlives the session that it speaks of: a repeat th
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Any
+from collections.abc import Sequence
+from datetime import timedelta
 
 from services.storage.models import (
     HitlState,
     HitlTask,
-    HitlTaskDraft,
     Message,
-    NewMessage,
-    PendingHitlPolicy,
     Run,
-    RunError,
-    RunStatus,
+    RunEvent,
     Session,
-    Usage,
+)
+from services.storage.store.commands import (
+    AppendMessages,
+    BeginRun,
+    FinishRun,
+    SaveSession,
+    UpdateSession,
+)
+from services.storage.store.results import (
+    AppendedEvents,
+    AppendedMessages,
+    BegunRun,
+    DeletedMessages,
+    FinishedRun,
+    HitlTaskCursor,
+    HitlTaskPage,
+    LoadedSession,
+    MessagePage,
+    RunCursor,
+    RunPage,
+    SessionCursor,
+    SessionIdPage,
+    SessionPage,
+    UserVersion,
 )
 
+MESSAGE_OVERHEAD_BYTES = 64
+"""What a message counts for beside its texts, its ids and its trace, wherever bytes are bounded."""
 CONTEXT_MAX_BYTES = 2 * 1024 * 1024
 """Of the messages that a begun run starts with."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BeginRun:
-    """A turn to begin. An empty `session_id` stands for a new session."""
-
-    user_id: str
-    session_id: str
-    message: str
-    lease: timedelta
-    request_id: str = ""
-    request_hash: bytes = b""
-    answers_task_id: str = ""
-    pending_hitl_policy: PendingHitlPolicy = PendingHitlPolicy.ANSWER
-    max_context_messages: int = 0
-    holder_id: str = ""
-    title_if_new: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BegunRun:
-    """`fencing_token`, `context` and `claimed_task` are the holder's; anyone else gets 0, () and None."""
-
-    run: Run
-    session: Session
-    already_begun: bool
-    is_holder: bool
-    fencing_token: int
-    context: Sequence[Message]
-    context_truncated: bool
-    claimed_task: HitlTask | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FinishRun:
-    """A turn to end. `status` is COMPLETED, AWAITING_INPUT, CANCELLED or FAILED.
-
-    `request_hash` is of all that is finished with, the token included. In `metadata` a None at the top
-    level removes its key.
-    """
-
-    user_id: str
-    run_id: str
-    fencing_token: int
-    request_hash: bytes
-    status: RunStatus
-    reply: NewMessage | None = None
-    metadata: Mapping[str, Any]
-    opened_task: HitlTaskDraft | None = None
-    error: RunError | None = None
-    usage: Usage | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FinishedRun:
-    run: Run
-    session: Session
-    reply: Message | None
-    opened_task: HitlTask | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadedSession:
-    """`truncated` where messages older than these were left out."""
-
-    session: Session
-    messages: Sequence[Message]
-    truncated: bool
-
-
-@dataclass(frozen=True, slots=True)
-class SessionCursor:
-    """A place in a user's list of sessions: after the one of this time and id."""
-
-    update_time: datetime
-    session_id: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionPage:
-    """`next` is None on the last page; so in every page."""
-
-    sessions: Sequence[Session]
-    next: SessionCursor | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionIdPage:
-    session_ids: Sequence[str]
-    next: SessionCursor | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MessagePage:
-    """`next` is the position of the page's last message; `revision` is the session's that was read."""
-
-    messages: Sequence[Message]
-    next: int | None
-    revision: int
-
-
-@dataclass(frozen=True, slots=True)
-class HitlTaskCursor:
-    """A place in a list of questions: after the one of this time and id."""
-
-    create_time: datetime
-    task_id: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HitlTaskPage:
-    tasks: Sequence[HitlTask]
-    next: HitlTaskCursor | None
+QUEUE_PLACE_KEPT = timedelta(seconds=15)
+"""How long a place in a session's queue is kept for whoever does not ask for it."""
+HOLDER_GRACE = timedelta(seconds=2)
+"""How long the holder of a run that is to give way has to end it by itself."""
 
 
 class ConversationStorage(ABC):
@@ -184,7 +94,26 @@ class ConversationStorage(ABC):
         one; the fencing token is greater than any that the session has given.
 
         A run there whose lease has run out is ended first: FAILED with HOLDER_LOST, its claimed question
-        PENDING again. A live one raises RunInProgress.
+        PENDING again, what its event log has of the reply stored as FAILED. A live one is met by
+        `conflict_policy`:
+
+        - REJECT raises RunInProgress; so it does where others wait for their turn.
+        - ENQUEUE waits, at most for `patience`, then returns the run QUEUED, of which nothing else is stored
+          yet. Turns come in order of arrival. The same request_id again keeps the place and waits on; a place
+          that nobody asks for within QUEUE_PLACE_KEPT is lost, and the request begins anew when it comes
+          again. A queued run that was cancelled stays so.
+        - INTERRUPT asks the holder to stop, waits for HOLDER_GRACE, and then ends the run itself: CANCELLED
+          with RUN_REPLACED, what its log has of the reply stored as STOPPED, its claimed question PENDING
+          again. It goes before those that wait.
+        - ROLLBACK does the same, and takes the old turn back, in the transaction that begins the new one: its
+          messages go, and a question that it opened is CANCELLED.
+
+        A question opened while a message waited for its turn is none that its author had seen: it is
+        CANCELLED, not claimed.
+
+        With `retries_run_id` the message is that of the session's last turn, which FAILED or was CANCELLED:
+        what followed it is taken back, and the question that it answered is claimed again where it is PENDING.
+        Raises RunNotFound; RunNotRetryable where it ended otherwise, or is not the session's last.
 
         With `answers_task_id` the question is claimed, where it is this session's and PENDING; otherwise
         raises HitlTaskNotFound or HitlTaskNotPending, before any RunInProgress. Without it a question that
@@ -223,8 +152,89 @@ class ConversationStorage(ABC):
         """
 
     @abstractmethod
+    async def append_run_events(
+        self, user_id: str, run_id: str, *, fencing_token: int, events: Sequence[RunEvent]
+    ) -> AppendedEvents:
+        """Adds to the run's event log, in order of sequence; one that is stored already is passed over.
+
+        Also after the run's end, by the holder that finished it, until the last event. Raises RunNotFound;
+        LeaseLost where the token is not the run's, it was ended by another, or the log has its last event;
+        EventLogUnavailable, where it may hold some of them or all.
+        """
+
+    @abstractmethod
     async def get_run(self, user_id: str, run_id: str) -> Run:
         """Raises RunNotFound."""
+
+    @abstractmethod
+    async def list_runs(self, user_id: str, session_id: str, *, page_size: int, after: RunCursor | None) -> RunPage:
+        """A session's runs, the newest first, then by run_id; those that wait included. Raises SessionNotFound."""
+
+    @abstractmethod
+    async def cancel_run(self, user_id: str, run_id: str) -> Run:
+        """Asks the holder to stop; where none lives, the run ends CANCELLED at once. Returns the run.
+
+        A run that is QUEUED has no holder. One whose lease has run out keeps what its event log has of the
+        reply, as STOPPED; its claimed question is PENDING again. A run that has ended stays as it is. Raises
+        RunNotFound.
+        """
+
+    @abstractmethod
+    async def save_session(self, request: SaveSession) -> Session:
+        """Replaces the whole history, numbered anew from 1, and merges the metadata key by key.
+
+        A message whose id is kept keeps its create_time, status, run and trace, unless the request sets
+        them; a row that stays the same is not written. A question that waits is CANCELLED where its message is
+        gone. The session comes into being where there is none. The revision grows by one. Raises
+        RevisionMismatch; RunInProgress while a run holds the session; InvalidField where an id comes twice, or
+        the merged metadata is past its limits.
+        """
+
+    @abstractmethod
+    async def append_messages(self, request: AppendMessages) -> AppendedMessages:
+        """Adds messages to the session's end, at a cost that does not grow with the history.
+
+        The session comes into being with its first message. The revision grows by one. Raises
+        RevisionMismatch, RunInProgress, MessageIdExists.
+        """
+
+    @abstractmethod
+    async def update_session(self, request: UpdateSession) -> Session:
+        """Changes what the request sets, also while a run holds the session. The revision grows by one.
+
+        A note is taken where it goes through a later position than the one that is there, and otherwise
+        passed over; a change of the note alone moves neither revision nor update_time. Raises SessionNotFound,
+        RevisionMismatch; InvalidField where the merged metadata is past its limits.
+        """
+
+    @abstractmethod
+    async def delete_messages(
+        self,
+        user_id: str,
+        session_id: str,
+        *,
+        after_position: int,
+        expected_revision: int | None = None,
+        request_id: str = "",
+        request_hash: bytes = b"",
+    ) -> DeletedMessages:
+        """Takes back the messages after a position; a question that waits among them is CANCELLED.
+
+        The revision grows by one, unless there was nothing to take back. Raises SessionNotFound,
+        RevisionMismatch, RunInProgress.
+        """
+
+    @abstractmethod
+    async def delete_user_data(self, user_id: str, *, request_id: str = "", request_hash: bytes = b"") -> int:
+        """Deletes all that is kept of a user, in batches; returns how many sessions there were.
+
+        Cut short, it is called again. What is left, to the end of its day, are records of requests: keyed
+        hashes that keep a late repeat from bringing anything back.
+        """
+
+    @abstractmethod
+    async def user_version(self, user_id: str) -> UserVersion:
+        """What the user's list of sessions is at; a list read after it is no older."""
 
     @abstractmethod
     async def load_session(
@@ -299,3 +309,42 @@ class ConversationStorage(ABC):
     @abstractmethod
     async def get_hitl_task(self, user_id: str, task_id: str) -> HitlTask:
         """Raises HitlTaskNotFound."""
+
+    @abstractmethod
+    async def cancel_hitl_task(
+        self, user_id: str, task_id: str, *, request_id: str = "", request_hash: bytes = b""
+    ) -> HitlTask:
+        """Withdraws a PENDING question; the session's revision grows by one. Raises HitlTaskNotFound,
+        HitlTaskNotPending."""
+
+
+class Upkeep(ABC):
+    """What a store does by itself, a batch at a time, on any number of replicas at once.
+
+    Each call takes one batch, of at most 1,000 rows, passes over what another holds, and returns how much it
+    did: 0 means that there is nothing left to do for now. None makes a user's call fail, or wait for long.
+    """
+
+    @abstractmethod
+    async def end_expired_runs(self) -> int:
+        """Ends runs whose lease has run out, as begin_run does."""
+
+    @abstractmethod
+    async def drop_lost_places(self) -> int:
+        """Removes queued runs that nobody has asked for within QUEUE_PLACE_KEPT."""
+
+    @abstractmethod
+    async def expire_hitl_tasks(self) -> int:
+        """Writes down that questions are EXPIRED, which they are without it."""
+
+    @abstractmethod
+    async def delete_expired_sessions(self) -> int:
+        """Deletes sessions whose time has come, as delete_session does; those that a run holds wait."""
+
+    @abstractmethod
+    async def delete_old_runs(self) -> int:
+        """Deletes runs that ended long enough ago; a session's last stays."""
+
+    @abstractmethod
+    async def forget_requests(self) -> int:
+        """Deletes the records of requests older than a day."""

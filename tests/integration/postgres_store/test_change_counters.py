@@ -1,7 +1,7 @@
 """The counter that a user's sessions share is taken last, so that none of them waits for another."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
@@ -9,12 +9,16 @@ import asyncpg
 import pytest
 
 from services.storage.models import MessageType, NewMessage, RunStatus
-from services.storage.store.base import BeginRun, BegunRun, FinishRun
+from services.storage.store.commands import AppendMessages, BeginRun, FinishRun, SaveSession, UpdateSession
 from services.storage.store.postgres import PostgresConversationStorage
+from services.storage.store.results import BegunRun
+
+LEASE = timedelta(minutes=1)
+RUN_OUT = timedelta(0)
 
 
-async def _begin(store: PostgresConversationStorage) -> BegunRun:
-    return await store.begin_run(BeginRun(user_id="u", session_id="s", message="Hello", lease=timedelta(minutes=1)))
+async def _begin(store: PostgresConversationStorage, *, lease: timedelta = LEASE) -> BegunRun:
+    return await store.begin_run(BeginRun(user_id="u", session_id="s", message="Hello", lease=lease))
 
 
 async def _finish(store: PostgresConversationStorage, begun: BegunRun) -> object:
@@ -51,7 +55,10 @@ async def _free_counters(administrator: asyncpg.Connection) -> int:
     return len(await administrator.fetch("SELECT FROM user_changes WHERE user_id = 'u' FOR UPDATE SKIP LOCKED"))
 
 
-@pytest.mark.parametrize("lock", ["SELECT FROM sessions FOR UPDATE", "LOCK TABLE messages", "LOCK TABLE runs"])
+@pytest.mark.parametrize(
+    "lock",
+    ["SELECT FROM sessions FOR UPDATE", "LOCK TABLE messages IN EXCLUSIVE MODE", "LOCK TABLE runs IN EXCLUSIVE MODE"],
+)
 async def test_beginning_a_run_takes_the_counter_last(
     store: PostgresConversationStorage, administrator: asyncpg.Connection, lock: str
 ) -> None:
@@ -72,9 +79,78 @@ async def test_finishing_a_run_takes_the_counter_last(
         assert await _free_counters(administrator) == 1
 
 
+@pytest.mark.parametrize("lock", ["SELECT FROM sessions FOR UPDATE", "SELECT FROM runs FOR UPDATE"])
+async def test_ending_a_dead_run_takes_the_counter_last(
+    store: PostgresConversationStorage, administrator: asyncpg.Connection, lock: str
+) -> None:
+    begun = await _begin(store, lease=RUN_OUT)
+    async with _held_up(administrator, lock, store.cancel_run("u", begun.run.run_id)):
+        assert await _free_counters(administrator) == 1
+
+
 async def test_deleting_a_session_takes_the_counter_after_its_messages(
     store: PostgresConversationStorage, administrator: asyncpg.Connection
 ) -> None:
     await _finish(store, await _begin(store))
     async with _held_up(administrator, "SELECT FROM messages FOR UPDATE", store.delete_session("u", "s")):
         assert await _free_counters(administrator) == 1
+
+
+_WRITES: dict[str, Callable[[PostgresConversationStorage], Awaitable[object]]] = {
+    "append_messages": lambda store: store.append_messages(
+        AppendMessages(
+            user_id="u", session_id="s", messages=[NewMessage(type=MessageType.HUMAN, content="Hello")], request_id="r"
+        )
+    ),
+    "save_session": lambda store: store.save_session(
+        SaveSession(
+            user_id="u",
+            session_id="s",
+            messages=[NewMessage(type=MessageType.HUMAN, content="Hello")],
+            metadata={"a": 1},
+            request_id="r",
+        )
+    ),
+    "update_session": lambda store: store.update_session(
+        UpdateSession(user_id="u", session_id="s", title="a title", request_id="r")
+    ),
+    "delete_messages": lambda store: store.delete_messages("u", "s", after_position=1, request_id="r"),
+    "delete_user_data": lambda store: store.delete_user_data("u"),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "lock"),
+    [
+        *((name, "SELECT FROM sessions FOR UPDATE") for name in _WRITES),
+        ("append_messages", "LOCK TABLE messages IN EXCLUSIVE MODE"),
+        ("append_messages", "LOCK TABLE requests IN EXCLUSIVE MODE"),
+        ("save_session", "LOCK TABLE messages IN EXCLUSIVE MODE"),
+        ("update_session", "LOCK TABLE requests IN EXCLUSIVE MODE"),
+        ("delete_messages", "SELECT FROM messages FOR UPDATE"),
+        ("delete_user_data", "SELECT FROM messages FOR UPDATE"),
+    ],
+)
+async def test_every_other_write_takes_the_counter_last(
+    store: PostgresConversationStorage, administrator: asyncpg.Connection, name: str, lock: str
+) -> None:
+    await _finish(store, await _begin(store))
+    async with _held_up(administrator, lock, _WRITES[name](store)):
+        assert await _free_counters(administrator) == 1
+
+
+async def test_deleting_a_users_data_leaves_a_session_that_comes_meanwhile(
+    store: PostgresConversationStorage, administrator: asyncpg.Connection
+) -> None:
+    """And its counter: without one, its user would pass for somebody who has no sessions."""
+    await _finish(store, await _begin(store))
+    async with _held_up(administrator, "SELECT FROM sessions FOR UPDATE", store.delete_user_data("u")):
+        await store.append_messages(
+            AppendMessages(
+                user_id="u", session_id="new", messages=[NewMessage(type=MessageType.HUMAN, content="Hello")]
+            )
+        )
+    assert (await store.list_session_ids("u", page_size=10, after=None)).session_ids == ("new",)
+    assert (await store.user_version("u")).revision > 0
+    assert await store.delete_user_data("u") == 1
+    assert await administrator.fetchval("SELECT count(*) FROM user_changes") == 0

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 import asyncpg
 import pytest
 
-from services.storage.store.base import SessionCursor
 from services.storage.store.postgres import PostgresConversationStorage
+from services.storage.store.results import SessionCursor
 
 MESSAGES = 5_000
 SESSIONS = 2_000

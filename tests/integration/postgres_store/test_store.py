@@ -3,17 +3,18 @@
 import asyncio
 import hashlib
 from datetime import timedelta
-from functools import partial
 
 import asyncpg
 import pytest
 
 from services.storage.errors import DatabaseUnavailable
 from services.storage.models import MessageType, NewMessage, RunStatus
-from services.storage.store.base import BeginRun, BegunRun, FinishRun
+from services.storage.store.commands import BeginRun, FinishRun
+from services.storage.store.events import NoEventLog
 from services.storage.store.postgres import PostgresConversationStorage
 from services.storage.store.postgres.database import Database
-from services.storage.store.postgres.runs import end_expired_run
+from services.storage.store.postgres.end import end_expired
+from services.storage.store.results import BegunRun
 
 
 async def _begin(store: PostgresConversationStorage, *, session_id: str = "s", request_id: str = "") -> BegunRun:
@@ -72,16 +73,17 @@ async def test_tables_live_beside_those_of_others(database_url: str, administrat
 async def test_every_key_and_index_of_a_users_rows_begins_with_the_user(
     store: PostgresConversationStorage, administrator: asyncpg.Connection
 ) -> None:
-    """So that the tables can be sharded by user without a change."""
+    """So that the tables can be sharded by user without a change; upkeep alone looks for times, and for no key."""
     rows = await administrator.fetch("""
-        SELECT i.indexrelid::regclass::text AS index, a.attname AS first
+        SELECT a.attname AS first, i.indisunique AS unique
         FROM pg_index AS i
         JOIN pg_class AS c ON c.oid = i.indrelid
         JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
         WHERE c.relnamespace = 'public'::regnamespace AND EXISTS (
             SELECT 1 FROM pg_attribute AS u WHERE u.attrelid = c.oid AND u.attname = 'user_id')""")
     assert len(rows) >= 6
-    assert {row["first"] for row in rows} == {"user_id"}
+    assert {row["first"] for row in rows if row["unique"]} == {"user_id"}
+    assert all(row["first"] == "user_id" or row["first"].endswith("_time") for row in rows)
 
 
 async def test_each_change_of_a_list_moves_one_of_the_users_counters(
@@ -124,7 +126,7 @@ async def test_ending_expired_runs_passes_over_one_that_was_renewed_meanwhile(
     store: PostgresConversationStorage, database: Database
 ) -> None:
     begun = await _begin(store)
-    await database.transaction(partial(end_expired_run, user_id="u", session_id="s"))
+    await end_expired(database, NoEventLog(), user_id="u", session_id="s")
     assert await store.get_run("u", begun.run.run_id) == begun.run
     assert await store.get_session("u", "s") == begun.session
 
@@ -144,3 +146,16 @@ async def test_a_server_that_takes_no_writes_is_not_well(database_url: str, admi
     with pytest.raises(DatabaseUnavailable):
         await _begin(store)
     await store.close()
+
+
+async def test_a_status_that_this_version_does_not_know_costs_its_run_alone(
+    store: PostgresConversationStorage, administrator: asyncpg.Connection
+) -> None:
+    begun = await _begin(store)
+    await _finish(store, begun)
+    await administrator.execute("UPDATE runs SET status = 77")
+    assert (await store.get_run("u", begun.run.run_id)).status is RunStatus.UNKNOWN
+    page = await store.list_runs("u", "s", page_size=10, after=None)
+    assert [run.status for run in page.runs] == [RunStatus.UNKNOWN]
+    assert (await store.cancel_run("u", begun.run.run_id)).status is RunStatus.UNKNOWN
+    await _begin(store)

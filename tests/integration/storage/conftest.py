@@ -29,15 +29,15 @@ async def storage_database_url(postgres_url: str) -> AsyncIterator[str]:
 
 
 @pytest.fixture(scope="session")
-async def storage(storage_database_url: str) -> AsyncIterator[Storage]:
-    async with _replica(storage_database_url) as replica:
+async def storage(storage_database_url: str, valkey_url: str) -> AsyncIterator[Storage]:
+    async with _replica(storage_database_url, valkey_url) as replica:
         yield replica
 
 
 @pytest.fixture(scope="session")
-async def other_storage(storage: Storage, storage_database_url: str) -> AsyncIterator[Storage]:
+async def other_storage(storage: Storage, storage_database_url: str, valkey_url: str) -> AsyncIterator[Storage]:
     """Another replica on the same database."""
-    async with _replica(storage_database_url) as replica:
+    async with _replica(storage_database_url, valkey_url) as replica:
         yield replica
 
 
@@ -65,8 +65,10 @@ def end_lease(storage_database_url: str) -> EndLease:
 
 
 @asynccontextmanager
-async def _replica(database_url: str) -> AsyncIterator[Storage]:
-    settings = StorageSettings.of(storage_address="127.0.0.1:0", database_url=database_url, drain_s=1)
+async def _replica(database_url: str, redis_url: str) -> AsyncIterator[Storage]:
+    settings = StorageSettings.of(
+        storage_address="127.0.0.1:0", database_url=database_url, redis_url=redis_url, drain_s=1
+    )
     options = [("grpc.max_receive_message_length", 16 * 1_024 * 1_024)]
     async with (
         storage_server(settings) as running,

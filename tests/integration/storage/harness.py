@@ -18,7 +18,13 @@ from askback.storage.v1.run_service_pb2 import (
     FinishRunRequest,
     FinishRunResponse,
 )
-from askback.storage.v1.session_pb2 import MESSAGE_TYPE_AI, Message
+from askback.storage.v1.session_pb2 import MESSAGE_TYPE_AI, MESSAGE_TYPE_HUMAN, Message, Session
+from askback.storage.v1.session_service_pb2 import (
+    AppendMessagesRequest,
+    AppendMessagesResponse,
+    GetSessionRequest,
+    ListMessagesRequest,
+)
 
 if TYPE_CHECKING:
     from askback.storage.v1.hitl_service_pb2_grpc import HitlServiceAsyncStub
@@ -69,10 +75,36 @@ class Storage:
     ) -> FinishRunResponse:
         return await self.finish(await self.begin(user_id, session_id, message), answer)
 
+    async def append(
+        self, user_id: str, session_id: str = "s", *messages: Message, **fields: Any
+    ) -> AppendMessagesResponse:
+        """Unless it is told what: a question and its answer."""
+        given = messages or (human("a question"), ai("an answer"))
+        return await self.sessions.AppendMessages(
+            AppendMessagesRequest(user_id=user_id, session_id=session_id, messages=given, **fields), timeout=20
+        )
+
+    async def session(self, user_id: str, session_id: str = "s") -> Session:
+        request = GetSessionRequest(user_id=user_id, session_id=session_id)
+        return (await self.sessions.GetSession(request, timeout=20)).session
+
+    async def messages(self, user_id: str, session_id: str = "s") -> list[Message]:
+        """The first thousand, with their traces."""
+        request = ListMessagesRequest(user_id=user_id, session_id=session_id, page_size=1_000)
+        return list((await self.sessions.ListMessages(request, timeout=20)).messages)
+
     async def ask_back(self, user_id: str, session_id: str = "s", **task: Any) -> FinishRunResponse:
         """A turn that ends with a question to the user."""
         begun = await self.begin(user_id, session_id)
         return await self.finish(begun, "which one?", status=RUN_STATUS_AWAITING_INPUT, opened_task=draft(**task))
+
+
+def human(content: str, **fields: Any) -> Message:
+    return Message(type=MESSAGE_TYPE_HUMAN, content=content, **fields)
+
+
+def ai(content: str, **fields: Any) -> Message:
+    return Message(type=MESSAGE_TYPE_AI, content=content, **fields)
 
 
 def draft(**fields: Any) -> hitl_pb2.HitlTaskDraft:
@@ -117,6 +149,17 @@ class Refusal:
     metadata: dict[str, str]
     fields: list[str]
     retry_after_s: float | None
+
+
+async def patiently(call: Callable[[], Awaitable[T]]) -> T:
+    """Calls, and does as it is told where the store is OVERLOADED: it comes again later."""
+    while True:
+        try:
+            return await call()
+        except grpc.aio.AioRpcError as error:
+            if (told := refusal_of(error)).reason != "OVERLOADED":
+                raise
+            await asyncio.sleep(told.retry_after_s or 0)
 
 
 async def refused(call: Awaitable[object]) -> Refusal:

@@ -1,79 +1,28 @@
 """A connection that dies after COMMIT was sent leaves one effect, and whoever repeats the call finds it."""
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from urllib.parse import urlsplit, urlunsplit
 
 import grpc.aio
 import pytest
 
 from askback.storage.v1.run_pb2 import RUN_STATUS_AWAITING_INPUT
-from askback.storage.v1.session_service_pb2 import DeleteSessionRequest, ListMessagesRequest
+from askback.storage.v1.session_pb2 import MESSAGE_TYPE_HUMAN, Message
+from askback.storage.v1.session_service_pb2 import (
+    AppendMessagesRequest,
+    DeleteSessionRequest,
+    ListMessagesRequest,
+)
 from services.storage.server import storage_server
 from services.storage.settings import StorageSettings
+from tests.integration.postgres_store.wire import AT_REST, COMMITTED, Wire, wire_to
 from tests.integration.storage.harness import Storage, draft, finish_request, refused
-
-# CommandComplete, as PostgreSQL says that a transaction is committed.
-COMMITTED = b"C\x00\x00\x00\x0bCOMMIT\x00"
-
-
-@dataclass
-class Wire:
-    """The way between the service and PostgreSQL, which can be cut where it hurts most."""
-
-    host: str
-    port: int
-    cuts: int = 0
-    """How many more replies to COMMIT are lost, each with its connection."""
-
-    async def carry(self, asking: asyncio.StreamReader, service: asyncio.StreamWriter) -> None:
-        answering, database = await asyncio.open_connection(self.host, self.port)
-
-        async def ask() -> None:
-            while asked := await asking.read(65_536):
-                database.write(asked)
-                await database.drain()
-
-        async def answer() -> None:
-            while answered := await answering.read(65_536):
-                if self.cuts and COMMITTED in answered:
-                    self.cuts -= 1
-                    return
-                service.write(answered)
-                await service.drain()
-
-        relays = [asyncio.create_task(ask()), asyncio.create_task(answer())]
-        try:
-            await asyncio.wait(relays, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for relay in relays:
-                relay.cancel()
-            await asyncio.gather(*relays, return_exceptions=True)
-            for side in (service, database):
-                side.transport.abort()
-
-
-@asynccontextmanager
-async def _wired(url: str) -> AsyncIterator[tuple[Wire, str]]:
-    """A wire to the database, and the address that leads over it."""
-    parts = urlsplit(url)
-    assert parts.hostname and parts.port
-    wire = Wire(parts.hostname, parts.port)
-    server = await asyncio.start_server(wire.carry, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    try:
-        yield wire, urlunsplit(parts._replace(netloc=f"{parts.username}:{parts.password}@127.0.0.1:{port}"))
-    finally:
-        server.close()
 
 
 @pytest.fixture
 async def wire(storage_database_url: str) -> AsyncIterator[tuple[Wire, Storage]]:
     """A storage server whose connections can be cut."""
-    async with _wired(storage_database_url) as (wire, url):
-        settings = StorageSettings.of(storage_address="127.0.0.1:0", database_url=url, drain_s=1)
+    async with wire_to(storage_database_url) as wire:
+        settings = StorageSettings.of(storage_address="127.0.0.1:0", database_url=wire.url, drain_s=1)
         async with storage_server(settings) as running, grpc.aio.insecure_channel(running.address) as channel:
             yield wire, Storage(channel)
 
@@ -85,10 +34,14 @@ async def _contents(storage: Storage, user: str) -> list[str]:
 
 async def _lost(wire: Wire, call: Awaitable[object]) -> None:
     """The call took effect, and its caller is told that nobody knows."""
-    wire.cuts = 1
+    wire.lose(COMMITTED)
+    await _unknown(wire, call)
+
+
+async def _unknown(wire: Wire, call: Awaitable[object]) -> None:
     refusal = await refused(call)
     assert (refusal.code, refusal.reason) == (grpc.StatusCode.UNAVAILABLE, "DATABASE_UNAVAILABLE")
-    assert wire.cuts == 0
+    assert not wire.loses
 
 
 async def test_a_run_whose_beginning_was_committed_unseen_is_found_by_the_repeat(
@@ -126,3 +79,19 @@ async def test_a_deletion_that_was_committed_unseen_is_told_to_the_repeat_and_de
     await storage.begin(user, message="a new session")
     assert (await storage.sessions.DeleteSession(request, timeout=20)).deleted_message_count == 2
     assert await _contents(storage, user) == ["a new session"]
+
+
+async def test_messages_whose_appending_was_committed_unseen_are_appended_once(
+    wire: tuple[Wire, Storage], user: str
+) -> None:
+    cut, storage = wire
+    message = Message(type=MESSAGE_TYPE_HUMAN, content="a note of which nobody heard again")
+    request = AppendMessagesRequest(user_id=user, session_id="s", messages=[message], request_id="r")
+    # One statement is all of it, and what answers that is all that can be lost.
+    cut.lose(AT_REST, to=message.content.encode())
+    await _unknown(cut, storage.sessions.AppendMessages(request, timeout=20))
+    assert await _contents(storage, user) == [message.content]
+    first = await storage.sessions.AppendMessages(request, timeout=20)
+    assert first == await storage.sessions.AppendMessages(request, timeout=20)
+    assert [(stored.content, stored.position) for stored in first.messages] == [(message.content, 1)]
+    assert await _contents(storage, user) == [message.content]

@@ -7,10 +7,10 @@ from typing import Any
 import grpc
 import pytest
 
-from askback.storage.v1 import hitl_service_pb2, run_pb2, run_service_pb2, session_service_pb2
+from askback.storage.v1 import hitl_service_pb2, run_pb2, run_service_pb2, session_pb2, session_service_pb2
 from askback.storage.v1.run_service_pb2 import BeginRunResponse
 from services.storage.server import SERVICE_NAMES
-from tests.integration.storage.harness import Refusal, Storage, draft, refused
+from tests.integration.storage.harness import Refusal, Storage, draft, human, refused
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class Ids:
 @pytest.fixture
 async def theirs(storage: Storage, user: str) -> Ids:
     owner = f"{user}-owner"
+    await storage.turn(owner, "asked")
     asked = await storage.ask_back(owner, "asked")
     under_way: BeginRunResponse = await storage.begin(owner, "under way")
     return Ids(
@@ -45,6 +46,10 @@ NAMED: dict[str, Callable[[Ids], Any]] = {
     "GetMessage": lambda ids: session_service_pb2.GetMessageRequest(
         session_id=ids.session_id, message_id=ids.message_id
     ),
+    "DeleteMessages": lambda ids: session_service_pb2.DeleteMessagesRequest(session_id=ids.session_id),
+    "UpdateSession": lambda ids: session_service_pb2.UpdateSessionRequest(
+        session=session_pb2.Session(session_id=ids.session_id, title="mine now")
+    ),
     "DeleteSession": lambda ids: session_service_pb2.DeleteSessionRequest(session_id=ids.session_id),
     "BeginRun": lambda ids: run_service_pb2.BeginRunRequest(
         session_id=ids.session_id, message="my answer", answers_task_id=ids.task_id
@@ -56,23 +61,27 @@ NAMED: dict[str, Callable[[Ids], Any]] = {
         status=run_pb2.RUN_STATUS_AWAITING_INPUT,
         opened_task=draft(),
     ),
+    "AppendRunEvents": lambda ids: run_service_pb2.AppendRunEventsRequest(
+        run_id=ids.run_id, fencing_token=ids.fencing_token, events=[run_service_pb2.RunEvent(sequence=1)]
+    ),
+    "ListRuns": lambda ids: run_service_pb2.ListRunsRequest(session_id=ids.session_id),
+    "CancelRun": lambda ids: run_service_pb2.CancelRunRequest(run_id=ids.run_id),
     "GetRun": lambda ids: run_service_pb2.GetRunRequest(run_id=ids.run_id),
     "GetHitlTask": lambda ids: hitl_service_pb2.GetHitlTaskRequest(task_id=ids.task_id),
+    "CancelHitlTask": lambda ids: hitl_service_pb2.CancelHitlTaskRequest(task_id=ids.task_id),
 }
-# These show a list, which is empty.
-LISTS = {"ListSessions", "ListHitlTasks"}
-LATER = {
-    "SaveSession",
-    "AppendMessages",
-    "DeleteMessages",
-    "UpdateSession",
-    "DeleteUserData",
-    "AppendRunEvents",
-    "ListRuns",
-    "WatchRun",
-    "CancelRun",
-    "CancelHitlTask",
+# These make one's own where there is none.
+MADE: dict[str, Callable[[Ids], Any]] = {
+    "SaveSession": lambda ids: session_service_pb2.SaveSessionRequest(
+        session_id=ids.session_id, messages=[human("mine", message_id=ids.message_id)], expected_revision=0
+    ),
+    "AppendMessages": lambda ids: session_service_pb2.AppendMessagesRequest(
+        session_id=ids.session_id, messages=[human("mine", message_id=ids.message_id)], expected_revision=0
+    ),
 }
+# These speak of all that a user has.
+OF_THE_USER = {"ListSessions", "ListHitlTasks", "DeleteUserData"}
+LATER = {"WatchRun"}
 
 
 def _stub(storage: Storage, method: str) -> Any:
@@ -86,7 +95,7 @@ def _methods() -> set[str]:
 
 
 def test_every_method_is_in_one_of_these_lists() -> None:
-    assert sorted([*NAMED, *LISTS, *LATER]) == sorted(_methods())
+    assert sorted([*NAMED, *MADE, *OF_THE_USER, *LATER]) == sorted(_methods())
 
 
 @pytest.mark.parametrize("method", sorted(NAMED))
@@ -97,7 +106,7 @@ async def test_another_users_is_not_found_in_the_same_words_as_the_unknown(
 
     async def told(ids: Ids) -> Refusal:
         request = NAMED[method](ids)
-        request.user_id = user
+        (request.session if method == "UpdateSession" else request).user_id = user
         refusal = await refused(_stub(other_storage, method)(request, timeout=20))
         [(key, named)] = refusal.metadata.items()
         assert named == getattr(ids, key)
@@ -106,11 +115,43 @@ async def test_another_users_is_not_found_in_the_same_words_as_the_unknown(
     refusal = await told(theirs)
     assert refusal.code is grpc.StatusCode.NOT_FOUND
     assert refusal == await told(unknown)
+    await _check_untouched(storage, user, theirs)
+
+
+async def _check_untouched(storage: Storage, user: str, theirs: Ids) -> None:
     owner = f"{user}-owner"
-    session = session_service_pb2.GetSessionRequest(user_id=owner, session_id="asked")
-    assert (await storage.sessions.GetSession(session)).session.pending_hitl_task_id == theirs.task_id
+    session = await storage.session(owner, "asked")
+    assert (session.title, session.revision, session.message_count) == ("asked", 4, 4)
+    assert session.pending_hitl_task_id == theirs.task_id
+    assert (await storage.session(owner, "under way")).active_run_id == theirs.run_id
     run = await storage.runs.GetRun(run_service_pb2.GetRunRequest(user_id=owner, run_id=theirs.run_id))
-    assert run.run.status == run_pb2.RUN_STATUS_RUNNING
+    assert (run.run.status, run.run.cancel_requested) == (run_pb2.RUN_STATUS_RUNNING, False)
+
+
+async def test_another_users_run_is_not_retried(storage: Storage, user: str, theirs: Ids) -> None:
+    for run_id in (theirs.run_id, "unknown"):
+        refusal = await refused(storage.begin(user, "under way", message="", retries_run_id=run_id))
+        assert (refusal.code, refusal.reason) == (grpc.StatusCode.NOT_FOUND, "RUN_NOT_FOUND")
+        assert refusal.metadata == {"run_id": run_id}
+    await _check_untouched(storage, user, theirs)
+
+
+@pytest.mark.parametrize("method", sorted(MADE))
+async def test_what_is_made_under_another_users_ids_is_ones_own(
+    storage: Storage, other_storage: Storage, user: str, theirs: Ids, method: str
+) -> None:
+    request = MADE[method](theirs)
+    request.user_id = user
+    made = await _stub(other_storage, method)(request, timeout=20)
+    assert (made.session.user_id, made.session.message_count, made.session.revision) == (user, 1, 1)
+    assert [message.content for message in await storage.messages(user, "asked")] == ["mine"]
+    await _check_untouched(storage, user, theirs)
+
+
+async def test_deleting_a_users_data_leaves_all_others(storage: Storage, user: str, theirs: Ids) -> None:
+    request = session_service_pb2.DeleteUserDataRequest(user_id=user)
+    assert (await storage.sessions.DeleteUserData(request, timeout=20)).deleted_session_count == 0
+    await _check_untouched(storage, user, theirs)
 
 
 async def test_a_message_of_another_users_session_is_not_found_in_ones_own(
@@ -141,6 +182,7 @@ async def test_another_users_page_token_is_refused(storage: Storage, user: str, 
     requests: list[tuple[str, Any]] = [
         ("ListSessions", session_service_pb2.ListSessionsRequest(user_id=owner, page_size=1)),
         ("ListMessages", session_service_pb2.ListMessagesRequest(user_id=owner, session_id="asked", page_size=1)),
+        ("ListRuns", run_service_pb2.ListRunsRequest(user_id=owner, session_id="asked", page_size=1)),
     ]
     for method, request in requests:
         request.page_token = (await _stub(storage, method)(request)).next_page_token

@@ -65,6 +65,54 @@ def test_any_address_of_a_postgresql_is_a_database_url(url: str) -> None:
     assert _settings(database_url=url).database_url.get_secret_value() == url
 
 
+@pytest.mark.parametrize(
+    "url", ["hunter2", "memcached://hunter2", "redis://db:hunter2", "redis://:hunt er2@db", "NONE", "redis://db:0"]
+)
+def test_a_redis_url_that_is_none_is_told_in_one_line_without_it(url: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        _settings(database_url=UNREACHABLE, redis_url=url)
+    [line] = caught.value.lines
+    assert line.startswith("ASKBACK_REDIS_URL: must be redis://host… or rediss://host…, or `none`")
+    assert "hunt" not in line
+
+
+@pytest.mark.parametrize("url", ["none", "redis://db", "rediss://:p%40ss@db:6380/1", "unix:///run/redis.sock?db=1"])
+def test_any_address_of_a_redis_is_a_redis_url(url: str) -> None:
+    assert _settings(database_url=UNREACHABLE, redis_url=url).redis_url.get_secret_value() == url
+
+
+async def test_an_option_that_redis_does_not_know_ends_the_start_in_one_line(database_url: str) -> None:
+    settings = _settings(database_url=database_url, redis_url="redis://:hunter2@db?no_such_option=1")
+    with pytest.raises(StartupError, match="ASKBACK_REDIS_URL") as caught:
+        async with storage_server(settings):
+            raise AssertionError("it has started")
+    assert "hunter2" not in str(caught.value) and "\n" not in str(caught.value)
+
+
+async def test_a_redis_that_is_away_keeps_no_server_from_serving(database_url: str) -> None:
+    settings = _settings(database_url=database_url, redis_url="redis://127.0.0.1:1")
+    async with storage_server(settings) as running, grpc.aio.insecure_channel(running.address) as channel:
+        assert (await Storage(channel).turn("u")).session.message_count == 2
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("session_ttl_days", 0),
+        ("session_ttl_days", -1),
+        ("session_ttl_days", "never"),
+        ("run_ttl_days", 0.5),
+        ("run_events_ttl_s", 0),
+        ("upkeep_interval_s", 0),
+    ],
+)
+def test_a_time_that_is_none_is_told_in_one_line(field: str, value: object) -> None:
+    with pytest.raises(SettingsError) as caught:
+        _settings(database_url=UNREACHABLE, **{field: value})
+    [line] = caught.value.lines
+    assert line.startswith(f"ASKBACK_{field.upper()}: must be a number ")
+
+
 async def test_an_option_that_the_driver_does_not_know_ends_the_start_in_one_line() -> None:
     settings = _settings(database_url=f"{UNREACHABLE}?sslmode=hunter2")
     with pytest.raises(StartupError, match="ASKBACK_DATABASE_URL") as caught:

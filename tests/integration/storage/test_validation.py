@@ -1,6 +1,7 @@
 """A request that holds what it may not is refused by the names of its fields, and stores nothing."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import grpc
@@ -9,24 +10,32 @@ from google.protobuf.duration_pb2 import Duration
 
 from askback.rag.v1 import hitl_pb2, trace_pb2
 from askback.storage.v1 import run_pb2
-from askback.storage.v1.hitl_service_pb2 import GetHitlTaskRequest, ListHitlTasksRequest
+from askback.storage.v1.hitl_service_pb2 import CancelHitlTaskRequest, GetHitlTaskRequest, ListHitlTasksRequest
 from askback.storage.v1.run_service_pb2 import (
+    AppendRunEventsRequest,
     BeginRunRequest,
     BeginRunResponse,
+    CancelRunRequest,
     FinishRunRequest,
     GetRunRequest,
+    ListRunsRequest,
     RenewRunRequest,
+    RunEvent,
 )
 from askback.storage.v1.session_pb2 import MESSAGE_STATUS_STOPPED, MESSAGE_TYPE_HUMAN, Message
 from askback.storage.v1.session_service_pb2 import (
+    AppendMessagesRequest,
+    DeleteMessagesRequest,
     DeleteSessionRequest,
+    DeleteUserDataRequest,
     GetMessageRequest,
     GetSessionRequest,
     ListMessagesRequest,
     ListSessionsRequest,
     LoadSessionRequest,
+    SaveSessionRequest,
 )
-from tests.integration.storage.harness import Storage, draft, finish_request, refused
+from tests.integration.storage.harness import Storage, draft, finish_request, human, refused
 
 LONG = "x" * 129
 BAD_NAMES = ["", LONG, "a\0b", "a\tb"]
@@ -34,6 +43,10 @@ BAD_NAMES = ["", LONG, "a\0b", "a\tb"]
 
 def _cases(**cases: Any) -> list[Any]:
     return [pytest.param(given, [field.replace("__", ".")], id=field) for field, given in cases.items()]
+
+
+_append = partial(AppendMessagesRequest, messages=[human("a question")])
+_append_events = partial(AppendRunEventsRequest, events=[RunEvent(sequence=1)])
 
 
 @pytest.mark.parametrize("bad", BAD_NAMES)
@@ -47,7 +60,15 @@ def _cases(**cases: Any) -> list[Any]:
         ("sessions.GetMessage", GetMessageRequest, ["user_id", "session_id", "message_id"]),
         ("sessions.DeleteSession", DeleteSessionRequest, ["user_id", "session_id"]),
         ("runs.RenewRun", RenewRunRequest, ["user_id", "run_id"]),
+        ("sessions.SaveSession", SaveSessionRequest, ["user_id", "session_id"]),
+        ("sessions.AppendMessages", _append, ["user_id", "session_id"]),
+        ("sessions.DeleteMessages", DeleteMessagesRequest, ["user_id", "session_id"]),
+        ("sessions.DeleteUserData", DeleteUserDataRequest, ["user_id"]),
         ("runs.GetRun", GetRunRequest, ["user_id", "run_id"]),
+        ("runs.AppendRunEvents", _append_events, ["user_id", "run_id"]),
+        ("runs.ListRuns", ListRunsRequest, ["user_id", "session_id"]),
+        ("runs.CancelRun", CancelRunRequest, ["user_id", "run_id"]),
+        ("hitl.CancelHitlTask", CancelHitlTaskRequest, ["user_id", "task_id"]),
         ("hitl.GetHitlTask", GetHitlTaskRequest, ["user_id", "task_id"]),
         ("hitl.ListHitlTasks", ListHitlTasksRequest, ["user_id"]),
     ],
@@ -78,7 +99,7 @@ async def test_each_bad_name_is_told_and_all_at_once(
             conflict_policy={"conflict_policy": 9},
             pending_hitl_policy={"pending_hitl_policy": -1},
             max_context_messages={"max_context_messages": 101},
-            retries_run_id={"retries_run_id": LONG},
+            retries_run_id={"retries_run_id": LONG, "message": ""},
             lease={"lease": Duration(seconds=4)},
         ),
         ({"lease": Duration(seconds=601)}, ["lease"]),
@@ -90,6 +111,8 @@ async def test_each_bad_name_is_told_and_all_at_once(
         ({"message": "x" * 32_769}, ["message"]),
         ({"message": "知" * 10_923}, ["message"]),
         ({"message": "", "session_id": LONG, "holder_id": "\0"}, ["session_id", "message", "holder_id"]),
+        ({"retries_run_id": "a run"}, ["message"]),
+        ({"retries_run_id": "a run", "message": "", "answers_task_id": "a task"}, ["answers_task_id"]),
     ],
 )
 async def test_a_run_that_may_not_begin_stores_nothing(
@@ -215,6 +238,15 @@ async def test_metadata_too_deep_to_be_read_back_is_refused(storage: Storage, us
         ("sessions.DeleteSession", DeleteSessionRequest, {"session_id": "s", "request_id": LONG}, ["request_id"]),
         ("hitl.ListHitlTasks", ListHitlTasksRequest, {"page_size": -1, "state": 6}, ["state", "page_size"]),
         ("hitl.ListHitlTasks", ListHitlTasksRequest, {"session_id": LONG}, ["session_id"]),
+        ("hitl.CancelHitlTask", CancelHitlTaskRequest, {"task_id": "t", "request_id": LONG}, ["request_id"]),
+        ("runs.ListRuns", ListRunsRequest, {"session_id": "s", "page_size": -1}, ["page_size"]),
+        ("sessions.DeleteUserData", DeleteUserDataRequest, {"request_id": "\n"}, ["request_id"]),
+        (
+            "sessions.DeleteMessages",
+            DeleteMessagesRequest,
+            {"session_id": "s", "after_position": -1, "expected_revision": -1, "request_id": LONG},
+            ["after_position", "expected_revision", "request_id"],
+        ),
     ],
 )
 async def test_a_read_or_delete_that_asks_for_what_it_may_not_is_refused(
@@ -225,25 +257,6 @@ async def test_a_read_or_delete_that_asks_for_what_it_may_not_is_refused(
     refusal = await refused(call(request_type(user_id="u", **given), timeout=20))
     assert (refusal.code, refusal.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")
     assert refusal.fields == fields
-
-
-@pytest.mark.parametrize(
-    ("given", "feature"),
-    [
-        ({"conflict_policy": run_pb2.CONFLICT_POLICY_ENQUEUE}, "CONFLICT_POLICY_ENQUEUE"),
-        ({"conflict_policy": run_pb2.CONFLICT_POLICY_INTERRUPT}, "CONFLICT_POLICY_INTERRUPT"),
-        ({"conflict_policy": run_pb2.CONFLICT_POLICY_ROLLBACK}, "CONFLICT_POLICY_ROLLBACK"),
-        ({"retries_run_id": "a run", "message": ""}, "retries_run_id"),
-    ],
-)
-async def test_what_is_not_honoured_yet_is_refused(
-    storage: Storage, user: str, given: dict[str, Any], feature: str
-) -> None:
-    asked: dict[str, Any] = {"user_id": user, "session_id": "s", "message": "a question"}
-    refusal = await refused(storage.runs.BeginRun(BeginRunRequest(**asked | given), timeout=20))
-    assert (refusal.code, refusal.reason) == (grpc.StatusCode.UNIMPLEMENTED, "NOT_IMPLEMENTED")
-    assert refusal.metadata == {"feature": feature}
-    assert not (await storage.sessions.ListSessions(ListSessionsRequest(user_id=user))).sessions
 
 
 async def test_what_is_at_its_limit_is_taken(storage: Storage) -> None:

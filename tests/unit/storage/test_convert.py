@@ -1,15 +1,18 @@
-"""A finish as the store takes it, beside what the tests over a channel see of it."""
+"""Requests as the store takes them, beside what the tests over a channel see of it."""
 
+import asyncio
 from datetime import timedelta
 
 import pytest
 
 from askback.rag.v1 import hitl_pb2, trace_pb2
-from askback.storage.v1 import run_pb2, run_service_pb2, session_pb2
+from askback.storage.v1 import run_pb2, run_service_pb2, session_pb2, session_service_pb2
 from services.runtime.errors import InvalidField
+from services.storage.models import ConflictPolicy
 from services.storage.rpc import convert
 
 WEEK = timedelta(days=7)
+HUMAN, AI = session_pb2.MESSAGE_TYPE_HUMAN, session_pb2.MESSAGE_TYPE_AI
 
 
 def _finish(**fields: object) -> run_service_pb2.FinishRunRequest:
@@ -55,3 +58,64 @@ def test_a_flood_of_texts_is_told_by_its_number() -> None:
     with pytest.raises(InvalidField) as caught:
         convert.finish_run(request, expire_after=WEEK)
     assert [violation.field for violation in caught.value.violations] == ["opened_task.options"]
+
+
+def _append(**fields: object) -> session_service_pb2.AppendMessagesRequest:
+    given = {"user_id": "u", "session_id": "s", "messages": [session_pb2.Message(type=HUMAN, content="a")]}
+    return session_service_pb2.AppendMessagesRequest(**given | fields)  # type: ignore[arg-type]
+
+
+async def test_a_requests_hash_leaves_its_id_out_and_the_request_as_it_was() -> None:
+    one, other = _append(request_id="one"), _append(request_id="other")
+    hashes = [(await convert.append_messages(request)).request_hash for request in (one, other)]
+    assert hashes[0] == hashes[1]
+    assert one == _append(request_id="one")
+
+
+async def test_any_other_append_has_another_hash() -> None:
+    trace = trace_pb2.RagTrace(query="q")
+    requests = [
+        _append(request_id="r"),
+        _append(request_id="r", expected_revision=0),
+        _append(request_id="r", session_id="t"),
+        _append(request_id="r", messages=[session_pb2.Message(type=AI, content="a")]),
+        _append(request_id="r", messages=[session_pb2.Message(type=HUMAN, content="a", rag_trace=trace)]),
+        _append(request_id="r", messages=[session_pb2.Message(type=HUMAN, content="a")] * 2),
+    ]
+    hashes = {(await convert.append_messages(request)).request_hash for request in requests}
+    assert len(hashes) == len(requests)
+
+
+async def test_a_large_request_has_the_hash_of_all_its_bytes() -> None:
+    contents = ["x" * 1_000_000] * 3
+    hashes = set()
+    for last in ("a", "b"):
+        messages = [session_pb2.Message(type=HUMAN, content=content) for content in (*contents, last)]
+        request = session_service_pb2.SaveSessionRequest(user_id="u", session_id="s", messages=messages, request_id="r")
+        hashes.add((await convert.save_session(request)).request_hash)
+    assert len(hashes) == 2
+
+
+async def test_others_get_their_turns_while_a_large_history_is_read() -> None:
+    trace = trace_pb2.RagTrace(retrieved_chunks=[trace_pb2.RetrievedChunk(filename="a.md", text="x" * 600)] * 10)
+    messages = [session_pb2.Message(type=AI, content="x", rag_trace=trace)] * 2_000
+    request = session_service_pb2.SaveSessionRequest(user_id="u", session_id="s", messages=messages, request_id="r")
+    reading = asyncio.ensure_future(convert.save_session(request))
+    turns = 0
+    while not reading.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert len((await reading).messages) == 2_000
+    assert turns > 10
+
+
+@pytest.mark.parametrize(
+    ("remaining_s", "patience_s"), [(None, 10), (60, 10), (10.5, 10), (3, 2.5), (0.5, 0), (0.1, 0), (0, 0)]
+)
+def test_a_queued_message_waits_for_as_long_as_its_caller_will_hear_of_it(
+    remaining_s: float | None, patience_s: float
+) -> None:
+    request = run_service_pb2.BeginRunRequest(user_id="u", message="m")
+    begun = convert.begin_run(request, lease=timedelta(seconds=30), time_remaining_s=remaining_s)
+    assert begun.patience == timedelta(seconds=patience_s)
+    assert begun.conflict_policy is ConflictPolicy.REJECT

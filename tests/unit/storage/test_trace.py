@@ -1,9 +1,14 @@
 """A trace is cleaned and brought under its limit, and no chunk that can be cited is lost on the way."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message_factory import GetMessageClass
 
 from askback.rag.v1 import trace_pb2
-from services.storage.rpc.trace import MAX_TRACE_BYTES, MAX_TRACE_PARTS, bounded, has_too_many_parts, normalized
+from services.storage.rpc.trace import MAX_TRACE_BYTES, MAX_TRACE_PARTS, bounded, has_too_many_parts, normalized, scrub
 
 
 def _trace(*texts: str) -> trace_pb2.RagTrace:
@@ -112,3 +117,35 @@ def test_parts_are_counted_wherever_they_are() -> None:
 
 def test_a_flood_of_parts_is_told_by_its_number() -> None:
     assert has_too_many_parts(trace_pb2.RagTrace(sub_traces=[trace_pb2.RagTrace()] * 500_000))
+
+
+def _dirty(kind: type[Any], *, depth: int = 2) -> Iterator[Any]:
+    """Messages of the kind that are clean but for one place, for each place that there is."""
+    for field in kind.DESCRIPTOR.fields:
+        if field.type == FieldDescriptor.TYPE_STRING:
+            value: str | int = "a\0b"
+        elif field.type == FieldDescriptor.TYPE_ENUM:
+            value = 99
+        elif field.type == FieldDescriptor.TYPE_MESSAGE and depth:
+            part = GetMessageClass(field.message_type)
+            for dirty in _dirty(part, depth=depth - 1):
+                yield kind(**{field.name: [part(), dirty] if field.is_repeated else dirty})
+            continue
+        else:
+            continue
+        yield kind(**{field.name: [value] if field.is_repeated else value})
+
+
+def test_what_is_to_be_dropped_is_found_wherever_it_is() -> None:
+    places = list(_dirty(trace_pb2.RagTrace))
+    assert len(places) > 50
+    for trace in places:
+        for chunk in (*trace.retrieved_chunks, *(c for sub in trace.sub_traces for c in sub.retrieved_chunks)):
+            chunk.filename = chunk.filename or "a.md"
+        scrubbed = trace_pb2.RagTrace()
+        scrubbed.CopyFrom(trace)
+        scrub(scrubbed)
+        assert scrubbed != trace
+        kept = normalized(trace).SerializeToString()
+        assert b"\0b" not in kept
+        assert normalized(trace) == normalized(scrubbed)

@@ -17,6 +17,21 @@ nothing refers to it is carried out after the statement that it stands in, but b
 from that.
 """
 
+SESSION_CHANGED = """
+    INSERT INTO user_changes AS c (user_id, bucket, revision)
+    SELECT s.user_id, CAST(:bucket AS smallint), CAST(floor(random() * 281474976710656) AS bigint)
+    FROM the_session AS s
+    ON CONFLICT (user_id, bucket) DO UPDATE SET revision = c.revision + 1"""
+"""The same, of a WITH that changes `the_session`, where that has changed one."""
+
+BUCKETS_CHANGED = """
+    INSERT INTO user_changes AS c (user_id, bucket, revision)
+    SELECT :user_id, b.bucket, CAST(floor(random() * 281474976710656) AS bigint)
+    FROM unnest(CAST(:buckets AS smallint[])) AS b (bucket)
+    ORDER BY b.bucket
+    ON CONFLICT (user_id, bucket) DO UPDATE SET revision = c.revision + 1"""
+"""The same, for several sessions at once; in order, so that two of them do not wait for each other."""
+
 _BUCKETS = 16
 
 

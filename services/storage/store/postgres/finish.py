@@ -1,15 +1,8 @@
 """Finishing a run, in the transaction of a connection."""
 
-from typing import Any
-
-from sqlalchemy import Row, text
-from sqlalchemy.ext.asyncio import AsyncConnection
-
 from services.runtime.errors import InvalidField
 from services.storage.errors import LeaseLost, MessageIdExists, RunNotFound
 from services.storage.models import (
-    METADATA_MAX_BYTES,
-    METADATA_MAX_KEYS,
     REPLY_STATUS,
     HitlState,
     HitlTask,
@@ -18,21 +11,24 @@ from services.storage.models import (
     RunStatus,
     Session,
 )
-from services.storage.store.base import FinishedRun, FinishRun
+from services.storage.store.commands import FinishRun
 from services.storage.store.postgres.changes import CHANGED, bucket
+from services.storage.store.postgres.database import Connection, Row, Statement
 from services.storage.store.postgres.hitl_tasks import answer_claimed, find_task, open_task, set_state
 from services.storage.store.postgres.ids import new_id
 from services.storage.store.postgres.messages import INSERT_MESSAGE, find_message, insert_parameters
-from services.storage.store.postgres.rows import RUN, SESSION, to_json, to_run, to_session
+from services.storage.store.postgres.metadata import MERGED_METADATA, check_merged, merge_parameters
+from services.storage.store.postgres.rows import RUN, SESSION, to_run, to_session
+from services.storage.store.results import FinishedRun
 
-_LOCK = text(f"""
+_LOCK = Statement(f"""
     SELECT {SESSION} FROM sessions AS s
     WHERE s.user_id = :user_id
         AND s.session_id = (SELECT r.session_id FROM runs AS r WHERE r.user_id = :user_id AND r.run_id = :run_id)
     FOR UPDATE""")
 
 # A statement of its own: the one that waited for the lock may have seen the run as it was before.
-_LOOK = text(f"""
+_LOOK = Statement(f"""
     SELECT {RUN}, statement_timestamp() AS now, EXISTS (
         SELECT 1 FROM messages AS m
         WHERE m.user_id = r.user_id AND m.session_id = r.session_id AND m.message_id = :message_id
@@ -40,14 +36,14 @@ _LOOK = text(f"""
     FROM runs AS r WHERE r.user_id = :user_id AND r.run_id = :run_id""")
 
 
-async def finish_run(connection: AsyncConnection, request: FinishRun) -> FinishedRun:
+async def finish_run(connection: Connection, request: FinishRun) -> FinishedRun:
     _check_question(request)
     names = {"user_id": request.user_id, "run_id": request.run_id}
-    locked = (await connection.execute(_LOCK, names)).one_or_none()
+    locked = await connection.row(_LOCK, names)
     if locked is None:
         raise RunNotFound(request.run_id)
     message_id = request.reply.message_id if request.reply else ""
-    run = (await connection.execute(_LOOK, {**names, "message_id": message_id})).one_or_none()
+    run = await connection.row(_LOOK, {**names, "message_id": message_id})
     if run is None:
         raise RunNotFound(request.run_id)
     if run.fencing_token != request.fencing_token:
@@ -66,7 +62,7 @@ def _check_question(request: FinishRun) -> None:
         raise InvalidField.of("opened_task", "must be there with the status AWAITING_INPUT, and with no other")
 
 
-async def _store(connection: AsyncConnection, request: FinishRun, run: Row[Any], *, message_count: int) -> FinishedRun:
+async def _store(connection: Connection, request: FinishRun, run: Row, *, message_count: int) -> FinishedRun:
     reply = None
     if request.reply is not None:
         reply = _as_stored(request.reply, request.status, run=run, position=message_count + 1)
@@ -75,7 +71,7 @@ async def _store(connection: AsyncConnection, request: FinishRun, run: Row[Any],
 
     opened, pending = await _settle_questions(connection, request, run)
     session = await _change_session(connection, request, run, replied=reply is not None, pending=pending)
-    ended = await connection.execute(
+    ended = await connection.one(
         _END,
         {
             "user_id": run.user_id,
@@ -96,10 +92,10 @@ async def _store(connection: AsyncConnection, request: FinishRun, run: Row[Any],
             "session_revision": session.revision,
         },
     )
-    return FinishedRun(run=to_run(ended.one()), session=session, reply=reply, opened_task=opened)
+    return FinishedRun(run=to_run(ended), session=session, reply=reply, opened_task=opened)
 
 
-def _as_stored(reply: NewMessage, status: RunStatus, *, run: Row[Any], position: int) -> Message:
+def _as_stored(reply: NewMessage, status: RunStatus, *, run: Row, position: int) -> Message:
     return Message(
         position=position,
         message_id=reply.message_id or new_id(),
@@ -114,7 +110,7 @@ def _as_stored(reply: NewMessage, status: RunStatus, *, run: Row[Any], position:
 
 
 async def _settle_questions(
-    connection: AsyncConnection, request: FinishRun, run: Row[Any]
+    connection: Connection, request: FinishRun, run: Row
 ) -> tuple[HitlTask | None, HitlTask | None]:
     """The question that the run opened, and the one that waits for the user from now on."""
     pending = None
@@ -138,22 +134,19 @@ async def _settle_questions(
     return opened, opened
 
 
-# Metadata that does not change is not written anew.
-_CHANGE_SESSION = text(f"""
+_CHANGE_SESSION = Statement(f"""
     UPDATE sessions AS s
     SET revision = s.revision + 1, message_count = s.message_count + CAST(:replies AS bigint), update_time = :now,
         active_run_id = '', pending_hitl_task_id = :task_id, pending_hitl_expire_time = :task_expire_time,
-        metadata = CASE WHEN CAST(:merges AS boolean)
-            THEN (s.metadata || CAST(:merged AS jsonb)) - CAST(:removed AS text[]) ELSE s.metadata END
+        metadata = {MERGED_METADATA}
     WHERE s.user_id = :user_id AND s.session_id = :session_id
     RETURNING {SESSION}""")
 
 
 async def _change_session(
-    connection: AsyncConnection, request: FinishRun, run: Row[Any], *, replied: bool, pending: HitlTask | None
+    connection: Connection, request: FinishRun, run: Row, *, replied: bool, pending: HitlTask | None
 ) -> Session:
-    merged = {key: value for key, value in request.metadata.items() if value is not None}
-    changed = await connection.execute(
+    changed = await connection.one(
         _CHANGE_SESSION,
         {
             "user_id": run.user_id,
@@ -162,25 +155,15 @@ async def _change_session(
             "replies": int(replied),
             "task_id": pending.task_id if pending else "",
             "task_expire_time": pending.expire_time if pending else None,
-            "merges": bool(request.metadata),
-            "merged": to_json(merged),
-            "removed": [key for key, value in request.metadata.items() if value is None],
+            **merge_parameters(request.metadata),
         },
     )
-    session = to_session(changed.one())
-    if merged:
-        _check_merged(session)
+    session = to_session(changed)
+    check_merged(session, request.metadata)
     return session
 
 
-def _check_merged(session: Session) -> None:
-    if len(session.metadata) > METADATA_MAX_KEYS:
-        raise InvalidField.of("metadata", f"may hold {METADATA_MAX_KEYS} keys once it is merged")
-    if len(to_json(session.metadata).encode()) > METADATA_MAX_BYTES:
-        raise InvalidField.of("metadata", f"may hold {METADATA_MAX_BYTES:,} bytes as JSON once it is merged")
-
-
-_END = text(f"""
+_END = Statement(f"""
     WITH the_change AS ({CHANGED})
     UPDATE runs AS r
     SET status = :status, finish_hash = :finish_hash, finish_time = :now, ai_position = :ai_position,
@@ -191,7 +174,7 @@ _END = text(f"""
     RETURNING {RUN}""")
 
 
-async def _finished_before(connection: AsyncConnection, run: Row[Any], *, session: Session) -> FinishedRun:
+async def _finished_before(connection: Connection, run: Row, *, session: Session) -> FinishedRun:
     reply = None
     if run.ai_message_id:
         reply = await find_message(

@@ -3,26 +3,23 @@
 from datetime import datetime
 from functools import cache
 
-from sqlalchemy import TextClause, text
-from sqlalchemy.ext.asyncio import AsyncConnection
-
 from services.storage.errors import HitlTaskNotFound
 from services.storage.models import HitlState, HitlTask, HitlTaskDraft
-from services.storage.store.base import HitlTaskCursor, HitlTaskPage
-from services.storage.store.postgres.database import Database
+from services.storage.store.postgres.database import Connection, Database, Statement
 from services.storage.store.postgres.rows import HITL_TASK, HITL_TASK_BYTES, to_hitl_task
+from services.storage.store.results import HitlTaskCursor, HitlTaskPage
 
-_GET = text(f"SELECT {HITL_TASK} FROM hitl_tasks AS t WHERE t.user_id = :user_id AND t.task_id = :task_id")
+_GET = Statement(f"SELECT {HITL_TASK} FROM hitl_tasks AS t WHERE t.user_id = :user_id AND t.task_id = :task_id")
 
 
 async def get_hitl_task(database: Database, user_id: str, task_id: str) -> HitlTask:
-    for row in await database.statement(_GET, {"user_id": user_id, "task_id": task_id}):
+    for row in await database.rows(_GET, {"user_id": user_id, "task_id": task_id}):
         return to_hitl_task(row)
     raise HitlTaskNotFound(task_id)
 
 
-async def find_task(connection: AsyncConnection, *, user_id: str, task_id: str) -> HitlTask | None:
-    row = (await connection.execute(_GET, {"user_id": user_id, "task_id": task_id})).one_or_none()
+async def find_task(connection: Connection, *, user_id: str, task_id: str) -> HitlTask | None:
+    row = await connection.row(_GET, {"user_id": user_id, "task_id": task_id})
     return None if row is None else to_hitl_task(row)
 
 
@@ -39,7 +36,7 @@ _ORDER = "t.create_time, t.task_id"
 
 
 @cache
-def _list_statement(*, of_session: bool, state: HitlState | None, continued: bool) -> TextClause:
+def _list_statement(*, of_session: bool, state: HitlState | None, continued: bool) -> Statement:
     conditions = ["t.user_id = :user_id"]
     if of_session:
         conditions.append("t.session_id = :session_id")
@@ -47,7 +44,7 @@ def _list_statement(*, of_session: bool, state: HitlState | None, continued: boo
         conditions.append(_IN_STATE[state])
     if continued:
         conditions.append("(t.create_time, t.task_id) > (:after_time, :after_id)")
-    return text(f"""
+    return Statement(f"""
         SELECT {HITL_TASK}, t.fetched
         FROM (
             SELECT t.*, count(*) OVER () AS fetched, row_number() OVER (ORDER BY {_ORDER}) AS nth,
@@ -76,7 +73,7 @@ async def list_hitl_tasks(
         parameters["session_id"] = session_id
     if after is not None:
         parameters |= {"after_time": after.create_time, "after_id": after.task_id}
-    rows = await database.statement(
+    rows = await database.rows(
         _list_statement(of_session=bool(session_id), state=state, continued=after is not None), parameters
     )
     tasks = tuple(to_hitl_task(row) for row in rows)
@@ -84,7 +81,7 @@ async def list_hitl_tasks(
     return HitlTaskPage(tasks=tasks, next=HitlTaskCursor(tasks[-1].create_time, tasks[-1].task_id) if more else None)
 
 
-_OPEN = text(f"""
+_OPEN = Statement(f"""
     INSERT INTO hitl_tasks AS t
         (user_id, task_id, session_id, run_id, original_question, prompt, options, kind, answers, resume_state, state,
          create_time, expire_time)
@@ -95,7 +92,7 @@ _OPEN = text(f"""
 
 
 async def open_task(
-    connection: AsyncConnection,
+    connection: Connection,
     draft: HitlTaskDraft,
     *,
     user_id: str,
@@ -104,7 +101,7 @@ async def open_task(
     task_id: str,
     now: datetime,
 ) -> HitlTask:
-    row = await connection.execute(
+    row = await connection.one(
         _OPEN,
         {
             "user_id": user_id,
@@ -121,10 +118,10 @@ async def open_task(
             "expire_time": now + draft.expire_after,
         },
     )
-    return to_hitl_task(row.one())
+    return to_hitl_task(row)
 
 
-_SET_STATE = text(f"""
+_SET_STATE = Statement(f"""
     UPDATE hitl_tasks AS t
     SET state = CAST(:state AS smallint), resolve_time = CASE CAST(:state AS smallint)
         WHEN {HitlState.CANCELLED} THEN statement_timestamp() WHEN {HitlState.EXPIRED} THEN t.expire_time END
@@ -132,13 +129,13 @@ _SET_STATE = text(f"""
     RETURNING {HITL_TASK}""")
 
 
-async def set_state(connection: AsyncConnection, *, user_id: str, task_id: str, state: HitlState) -> HitlTask:
+async def set_state(connection: Connection, *, user_id: str, task_id: str, state: HitlState) -> HitlTask:
     """To any but ANSWERED. The caller holds the session's lock, and knows the question to be there."""
-    row = await connection.execute(_SET_STATE, {"user_id": user_id, "task_id": task_id, "state": state})
-    return to_hitl_task(row.one())
+    row = await connection.one(_SET_STATE, {"user_id": user_id, "task_id": task_id, "state": state})
+    return to_hitl_task(row)
 
 
-_ANSWER = text("""
+_ANSWER = Statement("""
     UPDATE hitl_tasks AS t
     SET state = 3, resolve_time = :now, answered_by_run_id = r.run_id, answer = m.content
     FROM runs AS r
@@ -147,6 +144,6 @@ _ANSWER = text("""
     WHERE r.user_id = :user_id AND r.run_id = :run_id AND t.user_id = r.user_id AND t.task_id = r.answered_task_id""")
 
 
-async def answer_claimed(connection: AsyncConnection, *, user_id: str, run_id: str, now: datetime) -> None:
+async def answer_claimed(connection: Connection, *, user_id: str, run_id: str, now: datetime) -> None:
     """The question that a run claimed is answered, by the message that began the run."""
     await connection.execute(_ANSWER, {"user_id": user_id, "run_id": run_id, "now": now})

@@ -4,13 +4,10 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Row, TextClause, text
-from sqlalchemy.ext.asyncio import AsyncConnection
-
 from services.storage.errors import MessageNotFound, SessionNotFound
 from services.storage.models import Message
-from services.storage.store.base import CONTEXT_MAX_BYTES, LoadedSession, MessagePage
-from services.storage.store.postgres.database import Database
+from services.storage.store.base import CONTEXT_MAX_BYTES, MESSAGE_OVERHEAD_BYTES
+from services.storage.store.postgres.database import Connection, Database, Row, Statement
 from services.storage.store.postgres.rows import (
     MESSAGE,
     MESSAGE_BYTES,
@@ -18,12 +15,12 @@ from services.storage.store.postgres.rows import (
     MESSAGE_WITH_TRACE_BYTES,
     MESSAGE_WITHOUT_TRACE,
     SESSION_WITHOUT_TEXTS,
-    SMALLEST_MESSAGE_BYTES,
     to_message,
     to_session,
 )
+from services.storage.store.results import LoadedSession, MessagePage
 
-INSERT_MESSAGE = text("""
+INSERT_MESSAGE = Statement("""
     INSERT INTO messages
         (user_id, session_id, position, message_id, type, status, content, create_time, run_id, trace, extra_json)
     VALUES
@@ -68,18 +65,19 @@ def _page(*, where: str, descending: bool, include_traces: bool) -> str:
         WHERE m.nth <= :max_rows AND (m.nth = 1 OR m.bytes <= :max_bytes)"""
 
 
-_CONTEXT = text(f"""
-    {_page(where="m.position < :before", descending=True, include_traces=False)}
-    ORDER BY m.position""")
+CONTEXT = _page(where="m.position < :before", descending=True, include_traces=False)
+"""The newest messages before a position, the newest first; MESSAGE_NAMES reads them of a subquery."""
+
+_CONTEXT = Statement(f"{CONTEXT} ORDER BY m.position")
 
 
 async def read_context(
-    connection: AsyncConnection, *, user_id: str, session_id: str, before: int, max_messages: int
+    connection: Connection, *, user_id: str, session_id: str, before: int, max_messages: int
 ) -> tuple[Sequence[Message], bool]:
     """The newest messages before a position, oldest first, and whether it was their bytes that left some out."""
     if not max_messages:
         return (), False
-    rows = await connection.execute(
+    rows = await connection.rows(
         _CONTEXT,
         {
             "user_id": user_id,
@@ -94,9 +92,9 @@ async def read_context(
 
 
 @cache
-def _load_statement(*, include_traces: bool) -> TextClause:
+def _load_statement(*, include_traces: bool) -> Statement:
     # The note and the metadata may be large: they come once, with the newest message, which is the last row.
-    return text(f"""
+    return Statement(f"""
         SELECT {SESSION_WITHOUT_TEXTS}, {MESSAGE_NAMES},
             CASE WHEN coalesce(m.nth, 1) = 1 THEN s.note END AS note,
             CASE WHEN coalesce(m.nth, 1) = 1 THEN s.metadata END AS metadata
@@ -110,8 +108,8 @@ async def load_session(
     database: Database, user_id: str, session_id: str, *, max_messages: int, include_traces: bool, max_bytes: int
 ) -> LoadedSession:
     # More messages than this can never fit: a history is not read through to find that out.
-    most = max(1, max_bytes // SMALLEST_MESSAGE_BYTES)
-    rows = await database.statement(
+    most = max(1, max_bytes // MESSAGE_OVERHEAD_BYTES)
+    rows = await database.rows(
         _load_statement(include_traces=include_traces),
         {
             "user_id": user_id,
@@ -128,9 +126,9 @@ async def load_session(
 
 
 @cache
-def _list_statement(*, descending: bool, include_traces: bool) -> TextClause:
+def _list_statement(*, descending: bool, include_traces: bool) -> Statement:
     where = "m.position < :after" if descending else "m.position > :after"
-    return text(f"""
+    return Statement(f"""
         SELECT s.revision, {MESSAGE_NAMES}, m.fetched
         FROM sessions AS s
         LEFT JOIN LATERAL ({_page(where=where, descending=descending, include_traces=include_traces)}) AS m ON true
@@ -154,7 +152,7 @@ async def list_messages(
 ) -> MessagePage:
     if after is None:
         after = _BEYOND_ALL if descending else 0
-    rows = await database.statement(
+    rows = await database.rows(
         _list_statement(descending=descending, include_traces=include_traces),
         {
             "user_id": user_id,
@@ -171,7 +169,7 @@ async def list_messages(
     return MessagePage(messages=messages, next=messages[-1].position if more else None, revision=rows[0].revision)
 
 
-_GET = text(f"""
+_GET = Statement(f"""
     SELECT {MESSAGE}
     FROM sessions AS s
     LEFT JOIN messages AS m
@@ -180,7 +178,7 @@ _GET = text(f"""
 
 
 async def get_message(database: Database, user_id: str, session_id: str, message_id: str) -> Message:
-    rows = await database.statement(_GET, {"user_id": user_id, "session_id": session_id, "message_id": message_id})
+    rows = await database.rows(_GET, {"user_id": user_id, "session_id": session_id, "message_id": message_id})
     if not rows:
         raise SessionNotFound(session_id)
     for message in _messages_of(rows):
@@ -188,14 +186,12 @@ async def get_message(database: Database, user_id: str, session_id: str, message
     raise MessageNotFound(message_id)
 
 
-async def find_message(
-    connection: AsyncConnection, *, user_id: str, session_id: str, message_id: str
-) -> Message | None:
+async def find_message(connection: Connection, *, user_id: str, session_id: str, message_id: str) -> Message | None:
     names = {"user_id": user_id, "session_id": session_id, "message_id": message_id}
-    row = (await connection.execute(_GET, names)).one_or_none()
+    row = await connection.row(_GET, names)
     return None if row is None or row.position is None else to_message(row)
 
 
-def _messages_of(rows: Sequence[Row[Any]]) -> tuple[Message, ...]:
+def _messages_of(rows: Sequence[Row]) -> tuple[Message, ...]:
     """An outer join's messages: a session without any comes as one row of nulls."""
     return tuple(to_message(row) for row in rows if row.position is not None)

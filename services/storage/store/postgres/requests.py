@@ -6,18 +6,18 @@ deleted says nothing of either.
 
 import hashlib
 import hmac
+import json
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
-
-from services.storage.errors import Contention, RequestIdReused
+from services.storage.errors import Contention, RequestIdReused, SessionDeleted
+from services.storage.models import Session
+from services.storage.store.postgres.database import Connection, Database, Row, Statement
 from services.storage.store.postgres.rows import to_json
 
-HASH_KEY = text("SELECT key FROM hash_keys WHERE purpose = 'request_id'")
+HASH_KEY = Statement("SELECT key FROM hash_keys WHERE purpose = 'request_id'")
 
-_CLAIM = text("""
+_CLAIM = Statement("""
     INSERT INTO requests AS q (user_id, request_key, request_hash, session_id, result, create_time)
     VALUES (:user_id, :request_key, :request_hash, :session_id, :result, statement_timestamp())
     ON CONFLICT (user_id, request_key) DO UPDATE
@@ -26,11 +26,57 @@ _CLAIM = text("""
         WHERE q.create_time <= statement_timestamp() - interval '1 day'
     RETURNING 1""")
 
-_FIND = text("SELECT request_hash, result FROM requests WHERE user_id = :user_id AND request_key = :request_key")
+_FIND = Statement("SELECT request_hash, result FROM requests WHERE user_id = :user_id AND request_key = :request_key")
 
-FORGET_SESSION = text("""
-    UPDATE requests SET session_id = NULL, result = NULL WHERE user_id = :user_id AND session_id = :session_id""")
-"""Leaves of the records of a deleted session only that there was a request."""
+_FIND_CURRENT = Statement("""
+    SELECT request_hash, result FROM requests
+    WHERE user_id = :user_id AND request_key = :request_key
+        AND create_time > statement_timestamp() - interval '1 day'""")
+
+_OF_A_SESSION = "jsonb_build_object('uid', s.uid)"
+
+
+def record_of(result: str = _OF_A_SESSION) -> str:
+    """The record of a request, of a WITH that changes `the_session AS s`; `result` is what a repeat needs of it.
+
+    Its unique key makes a repeat fail as a whole.
+    """
+    return f"""
+        INSERT INTO requests (user_id, request_key, request_hash, session_id, result, create_time)
+        SELECT s.user_id, CAST(:request_key AS bytea), CAST(:request_hash AS bytea), s.session_id, {result},
+            statement_timestamp()
+        FROM the_session AS s"""
+
+
+SESSION_AND_RECORD = """
+    (SELECT CAST(:user_id AS text) AS user_id, CAST(:session_id AS text) AS session_id) AS a
+    LEFT JOIN sessions AS s ON s.user_id = a.user_id AND s.session_id = a.session_id
+    LEFT JOIN requests AS q ON q.user_id = a.user_id AND q.request_key = :request_key"""
+"""What there is of both: one row, always."""
+
+FOUND_RECORD = """
+    q.request_hash, q.result, q.create_time <= statement_timestamp() - interval '1 day' AS request_outdated"""
+"""Of `requests AS q`, for `RequestRecord.recall`."""
+
+_FORGET_OUTDATED = Statement("""
+    DELETE FROM requests
+    WHERE user_id = :user_id AND request_key = :request_key
+        AND create_time <= statement_timestamp() - interval '1 day'""")
+
+
+def record_parameters(record: "RequestRecord | None") -> dict[str, Any]:
+    """Those of `record_of` and SESSION_AND_RECORD."""
+    return {
+        "request_key": record.request_key if record else None,
+        "request_hash": record.request_hash if record else None,
+    }
+
+
+def session_of(result: dict[str, Any], found: Session | None, *, session_id: str) -> Session:
+    """The one found, where the request took effect in that one. Raises SessionDeleted."""
+    if found is None or result.get("uid") != found.uid:
+        raise SessionDeleted(session_id)
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,15 +92,38 @@ class RequestRecord:
         request_key = hmac.digest(key, f"{method}\0{request_id}".encode(), hashlib.sha256)
         return cls(user_id=user_id, request_key=request_key, request_hash=request_hash)
 
+    async def recall(self, database: Database, found: Row) -> dict[str, Any] | None:
+        """The first result, of FOUND_RECORD; None where there is none. One of a session that is gone is empty.
+
+        A record older than a day is removed, and is none. Raises RequestIdReused.
+        """
+        if found.request_hash is None:
+            return None
+        if found.request_outdated:
+            await database.rows(_FORGET_OUTDATED, {"user_id": self.user_id, "request_key": self.request_key})
+            return None
+        return self._first_result(found)
+
+    def _first_result(self, found: Row) -> dict[str, Any]:
+        if not hmac.compare_digest(found.request_hash, self.request_hash):
+            raise RequestIdReused
+        result: dict[str, Any] = json.loads(found.result or "{}")
+        return result
+
+    async def find(self, connection: Connection) -> dict[str, Any] | None:
+        """The first result, of a request that has taken effect; waits for nobody."""
+        first = await connection.row(_FIND_CURRENT, {"user_id": self.user_id, "request_key": self.request_key})
+        return None if first is None else self._first_result(first)
+
     async def claim(
-        self, connection: AsyncConnection, *, session_id: str | None, result: dict[str, Any]
+        self, connection: Connection, *, session_id: str | None, result: dict[str, Any]
     ) -> dict[str, Any] | None:
         """Stores `result` for a repeat to find, and returns None; or is a repeat, and returns the first result.
 
         Waits for another transaction that has claimed the same and not ended. `session_id` is that of the
         session without which the result means nothing: once it is deleted a repeat gets an empty one.
         """
-        claimed = await connection.execute(
+        claimed = await connection.value(
             _CLAIM,
             {
                 "user_id": self.user_id,
@@ -64,14 +133,9 @@ class RequestRecord:
                 "result": to_json(result),
             },
         )
-        if claimed.first() is not None:
+        if claimed is not None:
             return None
-        first = (
-            await connection.execute(_FIND, {"user_id": self.user_id, "request_key": self.request_key})
-        ).one_or_none()
+        first = await connection.row(_FIND, {"user_id": self.user_id, "request_key": self.request_key})
         if first is None:
             raise Contention
-        if not hmac.compare_digest(first.request_hash, self.request_hash):
-            raise RequestIdReused
-        found: dict[str, Any] = first.result or {}
-        return found
+        return self._first_result(first)

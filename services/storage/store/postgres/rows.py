@@ -13,7 +13,6 @@ from enum import IntEnum
 from typing import Any, TypeVar
 
 import structlog
-from sqlalchemy import Row
 
 from services.storage.models import (
     HitlKind,
@@ -28,14 +27,19 @@ from services.storage.models import (
     Session,
     Usage,
 )
+from services.storage.store.base import MESSAGE_OVERHEAD_BYTES, QUEUE_PLACE_KEPT
+from services.storage.store.postgres.database import SESSION_TTL, Row
 
 Number = TypeVar("Number", bound=IntEnum)
 
 _log = structlog.get_logger()
 
-SESSION_WITHOUT_TEXTS = """
+# A time of its own counts before the one that all sessions have after their last change.
+SESSION_WITHOUT_TEXTS = f"""
     s.user_id, s.session_id, s.uid, CASE WHEN s.title = '' THEN s.session_id ELSE s.title END AS title,
-    s.note_through_position, s.revision, s.message_count, s.create_time, s.update_time, s.expire_time, s.active_run_id,
+    s.note_through_position, s.revision, s.message_count, s.create_time, s.update_time, s.active_run_id,
+    coalesce(s.expire_time, s.update_time + CAST(nullif(current_setting('{SESSION_TTL}', true), '') AS interval))
+        AS expire_time,
     CASE WHEN s.pending_hitl_expire_time > statement_timestamp() THEN s.pending_hitl_task_id ELSE '' END
         AS pending_hitl_task_id"""
 
@@ -53,6 +57,11 @@ RUN = """
     r.ai_message_id, r.error_code, r.error_reason, r.error_message, r.input_tokens, r.output_tokens, r.model_calls,
     r.create_time, r.finish_time, r.session_revision, r.finish_hash"""
 """Of `runs AS r`."""
+
+LOST_PLACE = f"""
+    r.status = 1
+    AND r.queue_asked_time <= statement_timestamp() - interval '{QUEUE_PLACE_KEPT.total_seconds()} seconds'"""
+"""Of `runs AS r`: whether it has lost its place in the queue, as if it had never come."""
 
 _EXPIRED = "t.state = 1 AND t.expire_time <= statement_timestamp()"
 
@@ -77,11 +86,10 @@ MESSAGE_WITHOUT_TRACE = MESSAGE.replace("m.trace", "CAST(NULL AS bytea) AS trace
 MESSAGE_NAMES = MESSAGE.replace("m.create_time AS ", "m.")
 """Of a subquery `AS m` that selects MESSAGE."""
 
-SMALLEST_MESSAGE_BYTES = 64
 # The lengths of large values are read without the values.
 MESSAGE_BYTES = f"""
     octet_length(m.content) + octet_length(m.extra_json) + octet_length(m.message_id) + octet_length(m.run_id)
-    + {SMALLEST_MESSAGE_BYTES}"""
+    + {MESSAGE_OVERHEAD_BYTES}"""
 MESSAGE_WITH_TRACE_BYTES = f"{MESSAGE_BYTES} + coalesce(octet_length(m.trace), 0)"
 
 
@@ -89,7 +97,7 @@ def to_json(value: Mapping[str, Any]) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
-def to_session(row: Row[Any]) -> Session:
+def to_session(row: Row) -> Session:
     return Session(
         user_id=row.user_id,
         session_id=row.session_id,
@@ -108,7 +116,7 @@ def to_session(row: Row[Any]) -> Session:
     )
 
 
-def to_message(row: Row[Any]) -> Message:
+def to_message(row: Row) -> Message:
     return Message(
         position=row.position,
         message_id=row.message_id,
@@ -122,13 +130,13 @@ def to_message(row: Row[Any]) -> Message:
     )
 
 
-def to_run(row: Row[Any]) -> Run:
+def to_run(row: Row) -> Run:
     return Run(
         run_id=row.run_id,
         user_id=row.user_id,
         session_id=row.session_id,
         request_id=row.request_id,
-        status=RunStatus(row.status),
+        status=_known(RunStatus, row.status),
         answered_task_id=row.answered_task_id,
         human_position=row.human_position,
         human_message_id=row.human_message_id,
@@ -148,7 +156,7 @@ def to_run(row: Row[Any]) -> Run:
     )
 
 
-def to_hitl_task(row: Row[Any]) -> HitlTask:
+def to_hitl_task(row: Row) -> HitlTask:
     return HitlTask(
         task_id=row.task_id,
         user_id=row.user_id,
@@ -177,8 +185,12 @@ def _known(numbers: type[Number], stored: int) -> Number:
         return numbers(0)
 
 
-def _object(stored: Any) -> Mapping[str, Any]:
-    if isinstance(stored, dict):
-        return stored
-    _log.warning("stored_metadata_unreadable", type=type(stored).__name__)
+def _object(stored: str | None) -> Mapping[str, Any]:
+    # Most sessions have none of it.
+    if stored == "{}":
+        return {}
+    read = json.loads(stored) if stored else None
+    if isinstance(read, dict):
+        return read
+    _log.warning("stored_metadata_unreadable", type=type(read).__name__)
     return {}

@@ -1,0 +1,54 @@
+"""One write at a time to each session, within this process.
+
+They would wait for the session's row all the same, but each on a connection of its own: a burst on one session
+would leave none for the others, and the last of them would find the pool taken for longer than a call waits.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from services.storage.errors import Contention
+
+
+@dataclass(slots=True, eq=False)
+class _Line:
+    front: asyncio.Lock = field(default_factory=asyncio.Lock)
+    length: int = 0
+
+
+class SessionLines:
+    """`wait_s` is how long a write stands in line before it ends as CONTENTION."""
+
+    def __init__(self, *, wait_s: float):
+        self._wait_s = wait_s
+        self._lines: dict[tuple[str, str], _Line] = {}
+
+    @asynccontextmanager
+    async def in_turn(self, user_id: str, session_id: str) -> AsyncIterator[None]:
+        """In order of arrival. Raises Contention."""
+        name = (user_id, session_id)
+        line = self._lines.setdefault(name, _Line())
+        line.length += 1
+        try:
+            if line.front.locked():
+                await self._stand_in(line)
+            else:
+                # Nobody has it, so this does not wait.
+                await line.front.acquire()
+            try:
+                yield
+            finally:
+                line.front.release()
+        finally:
+            line.length -= 1
+            if not line.length:
+                del self._lines[name]
+
+    async def _stand_in(self, line: _Line) -> None:
+        try:
+            async with asyncio.timeout(self._wait_s):
+                await line.front.acquire()
+        except TimeoutError:
+            raise Contention from None

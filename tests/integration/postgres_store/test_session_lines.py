@@ -1,0 +1,63 @@
+"""Writes to one session wait for one another without taking the connections of all."""
+
+import asyncio
+
+import asyncpg
+import pytest
+
+from services.storage.errors import Contention
+from services.storage.models import MessageType, NewMessage
+from services.storage.store.base import ConversationStorage
+from services.storage.store.commands import AppendMessages
+from tests.integration.postgres_store.conftest import LIMITS
+
+
+async def _append(store: ConversationStorage, session_id: str) -> int:
+    appended = await store.append_messages(
+        AppendMessages(
+            user_id="ada", session_id=session_id, messages=[NewMessage(type=MessageType.HUMAN, content="Hello")]
+        )
+    )
+    return appended.messages[0].position
+
+
+async def test_a_session_that_is_held_leaves_connections_for_the_others(
+    store: ConversationStorage, administrator: asyncpg.Connection
+) -> None:
+    await _append(store, "held")
+    async with administrator.transaction():
+        await administrator.execute("SELECT FROM sessions WHERE session_id = 'held' FOR UPDATE")
+        waiting = [asyncio.create_task(_append(store, "held")) for _ in range(5 * LIMITS.pool_size)]
+        for number in range(1, 4):
+            assert await _append(store, "free") == number
+        for task in waiting:
+            assert not task.done()
+            task.cancel()
+        await asyncio.wait(waiting)
+    assert await _append(store, "held") == 2
+
+
+async def test_a_write_that_stands_in_line_for_too_long_is_told_to_come_again(
+    store: ConversationStorage, administrator: asyncpg.Connection
+) -> None:
+    await _append(store, "held")
+    async with administrator.transaction():
+        await administrator.execute("SELECT FROM sessions WHERE session_id = 'held' FOR UPDATE")
+        outcomes = await asyncio.gather(*(_append(store, "held") for _ in range(4)), return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [Contention] * 4
+    assert await _append(store, "held") == 2
+
+
+@pytest.mark.parametrize("leaves", [1, 2, 3])
+async def test_whoever_leaves_the_line_lets_the_next_come(
+    store: ConversationStorage, administrator: asyncpg.Connection, leaves: int
+) -> None:
+    """Wherever in the line it stood."""
+    await _append(store, "held")
+    async with administrator.transaction():
+        await administrator.execute("SELECT FROM sessions WHERE session_id = 'held' FOR UPDATE")
+        waiting = [asyncio.create_task(_append(store, "held")) for _ in range(4)]
+        await asyncio.sleep(0)
+        waiting[leaves].cancel()
+        await asyncio.wait([waiting[leaves]])
+    assert sorted(await asyncio.gather(*waiting[:leaves], *waiting[leaves + 1 :])) == [2, 3, 4]
