@@ -4,10 +4,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PROTO_OUT := clients/python
+SEEDS ?= 10
 LOCKS := client cli runtime storage agent local dev
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo may-run may-demo test lint format types imports proto proto-check lock clean
+.PHONY: help run demo may-run may-demo test history bench lint format types imports proto proto-check lock clean
 
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^##@ / {printf "\n%s\n", substr($$0, 5)} /^[a-z][a-z-]*:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,6 +22,10 @@ demo: may-demo $(VENV)/.local ## One conversation on a private copy of the syste
 ##@ Work on it
 test: $(VENV)/.dev ## Run every test
 	$(BIN)/python -m pytest
+history: $(VENV)/.dev ## Random histories over two storages, with faults: SEEDS=100 for the long run
+	$(BIN)/python -m tests.history --seeds $(SEEDS)
+bench: $(VENV)/.local ## Measure storage beside its limits and its peers: ARGS=--quick for the short run
+	@$(BIN)/python -m benchmarks $(ARGS)
 lint: $(VENV)/.dev ## Check style and format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -40,6 +45,8 @@ lock: $(VENV)/.dev ## Lock every dependency group anew in requirements/
 	  $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
 	    --group pyproject.toml:$$group -o requirements/$$group.txt || exit 1; \
 	done
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
+	  benchmarks/requirements.in -o benchmarks/requirements.txt
 
 ##@ Tidy
 clean: ## Remove the environment and caches; data in .askback stays

@@ -1,0 +1,1 @@
+"""What is measured: each keeps conversations, in its own way, behind the same few operations."""
