@@ -15,11 +15,13 @@ from askback.storage.v1.run_service_pb2_grpc import add_RunServiceServicer_to_se
 from askback.storage.v1.session_service_pb2_grpc import add_SessionServiceServicer_to_server
 from services.runtime.server import RunningServer, ServerOptions, StartupError, running_server
 from services.storage.errors import DatabaseUnavailable
+from services.storage.rpc.encoding import ReplyCodec
 from services.storage.rpc.hitl_service import HitlServicer
 from services.storage.rpc.run_service import RunServicer
 from services.storage.rpc.session_service import SessionServicer
 from services.storage.settings import NO_REDIS, StorageSettings
 from services.storage.store.base import ConversationStorage
+from services.storage.store.cached import CachedConversationStorage
 from services.storage.store.events import NoEventLog, RedisEventLog, RunEventLog
 from services.storage.store.postgres import (
     PostgresConversationStorage,
@@ -47,8 +49,13 @@ async def storage_server(settings: StorageSettings) -> AsyncIterator[RunningServ
     url = settings.database_url.get_secret_value()
     limits = _limits(settings)
     async with AsyncExitStack() as stack:
-        events = await _open_events(settings, stack)
-        store = await _open_store(url, limits, events, patience_s=settings.database_wait_s)
+        redis = _redis(settings)
+        if redis is not None:
+            stack.push_async_callback(redis.close)
+        events = _events(settings, redis)
+        stack.push_async_callback(events.close)
+        postgres = await _open_store(url, limits, events, patience_s=settings.database_wait_s)
+        store = CachedConversationStorage(postgres, codec=ReplyCodec(), redis=redis)
         stack.push_async_callback(store.close)
         upkeep = PostgresUpkeep(url, limits=limits, events=events, run_ttl=timedelta(days=settings.run_ttl_days))
         stack.push_async_callback(upkeep.close)
@@ -73,18 +80,20 @@ def _limits(settings: StorageSettings) -> PostgresLimits:
     )
 
 
-async def _open_events(settings: StorageSettings, stack: AsyncExitStack) -> RunEventLog:
+def _redis(settings: StorageSettings) -> RedisConnection | None:
     url = settings.redis_url.get_secret_value()
     if url == NO_REDIS:
-        return NoEventLog()
+        return None
     try:
-        connection = RedisConnection.open(url)
+        return RedisConnection.open(url)
     except ValueError as error:
         raise StartupError(f"ASKBACK_REDIS_URL: {error}") from None
-    stack.push_async_callback(connection.close)
-    events = RedisEventLog(connection, ttl=timedelta(seconds=settings.run_events_ttl_s))
-    stack.push_async_callback(events.close)
-    return events
+
+
+def _events(settings: StorageSettings, redis: RedisConnection | None) -> RunEventLog:
+    if redis is None:
+        return NoEventLog()
+    return RedisEventLog(redis, ttl=timedelta(seconds=settings.run_events_ttl_s))
 
 
 def _register(server: grpc.aio.Server, store: ConversationStorage, settings: StorageSettings) -> None:

@@ -1,7 +1,7 @@
 """The layer in Redis: what one replica has read serves them all.
 
-It is asked within a short budget and believed in nothing. Whatever it does, the worst that follows is that
-a read goes to the database.
+It is asked within the connection's short budget, and believed in nothing. Whatever it does, the worst that
+follows is that a read goes to the database.
 """
 
 import asyncio
@@ -18,7 +18,6 @@ from redis.exceptions import ResponseError
 from services.storage.store.redis_connection import RedisConnection, RedisUnavailable
 
 VALUE_KEPT_S = 3_600
-BUDGET_S = 0.05
 MAX_PUTS_UNDER_WAY = 32
 """Fills that Redis has not taken yet; beyond them a value is not stored."""
 _DELETES_AT_ONCE = 100
@@ -55,7 +54,7 @@ class SharedCache:
         if self._connection is None or self._connection.is_open:
             return None
         try:
-            return await self._connection.run(partial(_get, key=key), budget_s=BUDGET_S)
+            return await self._connection.run(partial(_get, key=key))
         except RedisUnavailable:
             return None
 
@@ -79,7 +78,7 @@ class SharedCache:
         for start in range(0, len(keys), _DELETES_AT_ONCE):
             some = keys[start : start + _DELETES_AT_ONCE]
             try:
-                await self._connection.run(partial(_delete, keys=some), budget_s=BUDGET_S)
+                await self._connection.run(partial(_delete, keys=some))
             except RedisUnavailable:
                 return
 
@@ -91,7 +90,7 @@ class SharedCache:
     async def _put(self, connection: RedisConnection, key: str, pack: Callable[[], bytes]) -> None:
         value = pack()
         try:
-            await connection.run(lambda redis: redis.set(key, value, ex=VALUE_KEPT_S), budget_s=BUDGET_S)
+            await connection.run(lambda redis: redis.set(key, value, ex=VALUE_KEPT_S))
         except RedisUnavailable:
             self.not_stored += 1
         else:

@@ -35,8 +35,11 @@ async def save_session(connection: Connection, request: SaveSession, *, record: 
             raise TryAgain
     check_revision(request.expected_revision, actual=locked.revision)
     check_free(locked.active_run_id, lease_expired=locked.active_expired, session_id=request.session_id)
-    await _replace(connection, locked, request.messages)
+    moves_runs = await _replace(connection, locked, request.messages)
+    # Before the runs forget which messages were theirs.
     cancels = await cancel_unasked(connection, locked)
+    if moves_runs:
+        await connection.execute(_MOVE_RUNS, names)
     return await change_session(
         connection, locked, count=len(request.messages), cancels=cancels, metadata=request.metadata
     )
@@ -64,7 +67,8 @@ _COMPARE = Statement(f"""
     ORDER BY n.nth""")
 
 
-async def _replace(connection: Connection, session: LockedSession, messages: Sequence[NewMessage]) -> None:
+async def _replace(connection: Connection, session: LockedSession, messages: Sequence[NewMessage]) -> bool:
+    """Whether any message that was there is gone, or has another position."""
     names = {"user_id": session.user_id, "session_id": session.session_id}
     now = await connection.value(_PREPARE, {})
     new, moved, changed = list[int](), list[int](), list[int]()
@@ -86,8 +90,7 @@ async def _replace(connection: Connection, session: LockedSession, messages: Seq
         made_ids = [new_id() for message in added if not message.message_id]
         columns = new_messages(added, made_ids=made_ids, nths=[index + 1 for index in some])
         await connection.execute(_ADD, {**names, **columns, "now": now})
-    if moved or has_gone:
-        await connection.execute(_MOVE_RUNS, names)
+    return bool(moved) or has_gone
 
 
 def _slices(indexes: Sequence[int]) -> Iterator[Sequence[int]]:
