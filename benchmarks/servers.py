@@ -80,6 +80,7 @@ class Stage:
             "ASKBACK_STORAGE_ADDRESS": address,
             "ASKBACK_DATABASE_URL": self._servers.database_url,
             "ASKBACK_REDIS_URL": self._servers.redis_url if cached else "none",
+            **({} if cached else {"ASKBACK_CACHE_MIB": "0"}),
             "ASKBACK_DATABASE_POOL_SIZE": str(CONNECTIONS),
         }
         async with self._service(name, "services.storage", settings, address) as service:

@@ -1,6 +1,7 @@
 """How a service process begins and ends: settings, log, signals, exit code."""
 
 import asyncio
+import gc
 import signal
 import sys
 from collections.abc import Callable
@@ -51,6 +52,7 @@ async def _serve(open_service: OpenService[S], values: S, service: str) -> int:
     try:
         async with open_service(values) as running:
             signals.running = running
+            _settle_garbage_collection()
             _log.info("serving", address=running.address)
             await signals.stop_asked.wait()
             _log.info("stopping", calls=running.live_calls)
@@ -65,6 +67,17 @@ async def _serve(open_service: OpenService[S], values: S, service: str) -> int:
         return _FAILED
     _log.info("stopped")
     return _STOPPED
+
+
+def _settle_garbage_collection() -> None:
+    """What the start has made stays, and is not looked through again for each few hundred objects of a call.
+
+    Nearly all that a call makes is freed as its last reference goes: with the defaults, a fifth of the CPU time of
+    an append went into looking for cycles.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
 
 
 class _Signals:

@@ -55,7 +55,7 @@ async def storage_server(settings: StorageSettings) -> AsyncIterator[RunningServ
         events = _events(settings, redis)
         stack.push_async_callback(events.close)
         postgres = await _open_store(url, limits, events, patience_s=settings.database_wait_s)
-        store = CachedConversationStorage(postgres, codec=ReplyCodec(), redis=redis)
+        store = _cached(postgres, settings, redis)
         stack.push_async_callback(store.close)
         upkeep = PostgresUpkeep(url, limits=limits, events=events, run_ttl=timedelta(days=settings.run_ttl_days))
         stack.push_async_callback(upkeep.close)
@@ -88,6 +88,15 @@ def _redis(settings: StorageSettings) -> RedisConnection | None:
         return RedisConnection.open(url)
     except ValueError as error:
         raise StartupError(f"ASKBACK_REDIS_URL: {error}") from None
+
+
+def _cached(
+    store: ConversationStorage, settings: StorageSettings, redis: RedisConnection | None
+) -> ConversationStorage:
+    if redis is None and not settings.cache_mib:
+        return store
+    local_max_bytes = settings.cache_mib * 1024 * 1024
+    return CachedConversationStorage(store, codec=ReplyCodec(), redis=redis, local_max_bytes=local_max_bytes)
 
 
 def _events(settings: StorageSettings, redis: RedisConnection | None) -> RunEventLog:

@@ -52,6 +52,8 @@ class StorageSettings(ServiceSettings):
     """How long a question waits for its answer, where its agent asks for no other time."""
     redis_url: RedisUrl = SecretStr(NO_REDIS)
     """The Redis or Valkey of the cache and of the runs' events: redis://… or rediss://…; `none`: neither is kept."""
+    cache_mib: int = Field(default=36, ge=0, le=65_536)
+    """What the cache within the process may hold, in MiB; 0 with no Redis: nothing is cached."""
     session_ttl_days: float | None = Field(default=None, gt=0, le=36_500)
     """How long a session is kept after its last change, unless it has a time of its own; not set: for good."""
     run_ttl_days: float = Field(default=30, ge=1, le=36_500)

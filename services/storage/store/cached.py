@@ -11,7 +11,6 @@ from services.storage.store.base import ConversationStorage
 from services.storage.store.cache.counters import CacheCounters
 from services.storage.store.cache.local import LocalCache
 from services.storage.store.cache.messages import SHARED_FROM_MESSAGES, Local, MessageCache
-from services.storage.store.cache.pages import MessagePages, PageQuery
 from services.storage.store.cache.session_list import LIST_MAX_BYTES
 from services.storage.store.cache.session_lists import SessionListCache
 from services.storage.store.cache.shared import SharedCache
@@ -71,7 +70,6 @@ class CachedConversationStorage(ConversationStorage):
             counters=self.counters,
             shared_from_messages=shared_from_messages,
         )
-        self._pages = MessagePages(inner, codec, local=self._local, counters=self.counters)
         self._lists = SessionListCache(inner, codec, local=self._local, shared=self._shared, counters=self.counters)
 
     @property
@@ -89,7 +87,6 @@ class CachedConversationStorage(ConversationStorage):
 
     async def close(self) -> None:
         await self._messages.close()
-        await self._pages.close()
         await self._lists.close()
         await self._shared.close()
         await self._inner.close()
@@ -141,8 +138,16 @@ class CachedConversationStorage(ConversationStorage):
                 )
                 if page is not None:
                     return page
-        query = PageQuery(user_id, session_id, page_size, after, descending, include_traces, max_bytes)
-        return await self._pages.page(session, query)
+        self.counters.beyond += 1
+        return await self._inner.list_messages(
+            user_id,
+            session_id,
+            page_size=page_size,
+            after=after,
+            descending=descending,
+            include_traces=include_traces,
+            max_bytes=max_bytes,
+        )
 
     async def list_sessions(
         self, user_id: str, *, page_size: int, after: SessionCursor | None, full: bool, max_bytes: int

@@ -8,9 +8,7 @@ class CacheCounters:
     """Since the process began."""
 
     local_hits: int = 0
-    """Reads of a session's newest messages, or of a user's first sessions, answered from within the process."""
-    page_hits: int = 0
-    """Pages beyond those, answered from within the process."""
+    """Reads answered from within the process."""
     shared_hits: int = 0
     """Values taken from Redis."""
     fills: int = 0

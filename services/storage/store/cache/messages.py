@@ -12,7 +12,6 @@ from services.storage.store.cache.envelope import Unreadable, pack_window, unpac
 from services.storage.store.cache.flights import Flights
 from services.storage.store.cache.local import LocalCache
 from services.storage.store.cache.lookups import Lookups
-from services.storage.store.cache.pages import HeldPage, PageQuery
 from services.storage.store.cache.session_list import SessionList
 from services.storage.store.cache.shared import SharedCache, messages_key
 from services.storage.store.cache.window import WINDOW_MAX_BYTES, WINDOW_MAX_MESSAGES, MessageWindow
@@ -22,9 +21,9 @@ from services.storage.store.results import LoadedSession
 SHARED_FROM_MESSAGES = 20
 """A session's messages are looked for in Redis, and put there, from so many on; fewer are read as fast."""
 
-Key = tuple[str, str | bool] | PageQuery
-"""A user's session, a list of that user's sessions, or a page of a session."""
-Local = LocalCache[Key, MessageWindow | SessionList | HeldPage]
+Key = tuple[str, str | bool]
+"""A user's session, or a list of that user's sessions."""
+Local = LocalCache[Key, MessageWindow | SessionList]
 
 _log = structlog.get_logger()
 
