@@ -33,15 +33,30 @@ async def test_the_grpcurl_calls_ask_answer_and_show_what_is_stored(system: Syst
 
 
 async def test_the_client_of_a_few_lines_streams_an_answer(system: System, user: str) -> None:
-    [shown] = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
-    assert (ROOT / "examples" / "ask.py").read_text() == shown
-    code = shown.replace("127.0.0.1:50051", system.agent_server.address).replace('"ada"', f'"{user}"')
+    assert "3 years" in await _printed("ask.py", system, user)
+
+
+async def test_storage_by_itself_keeps_a_conversation(system: System, user: str) -> None:
+    assert await _printed("store.py", system, user) == (
+        "revision 1\n1 Remember: the delivery is on Friday.\n2 Noted.\n"
+    )
+
+
+async def _printed(example: str, system: System, user: str) -> str:
+    """By an example that stands in the README, too."""
+    code = (ROOT / "examples" / example).read_text()
+    assert f"```python\n{code}```" in README.read_text()
+    code = (
+        code.replace("127.0.0.1:50051", system.agent_server.address)
+        .replace("127.0.0.1:50052", system.storage_address)
+        .replace('"ada"', f'"{user}"')
+    )
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
     printed, errors = await process.communicate()
     assert process.returncode == 0, errors.decode()
-    assert "3 years" in printed.decode()
+    return printed.decode()
 
 
 async def _run(command: str, system: System, user: str) -> list[dict[str, Any]]:
