@@ -97,6 +97,37 @@ class ModelMalformed(ServiceError):
         super().__init__("the model's answer was not of the form asked for")
 
 
+class ModelRateLimited(ServiceError):
+    """The model's provider limits us, and did so again after each retry."""
+
+    kind = Kind.RESOURCE_EXHAUSTED
+    reason = "MODEL_RATE_LIMITED"
+
+    def __init__(self, *, retry_after_s: float) -> None:
+        super().__init__("the model's provider limits the rate of calls", retry_after_s=retry_after_s)
+
+
+class ModelUnavailable(ServiceError):
+    """The model's provider cannot be reached, breaks off, or fails."""
+
+    kind = Kind.UNAVAILABLE
+    reason = "MODEL_UNAVAILABLE"
+
+    def __init__(self) -> None:
+        super().__init__("the model's provider does not answer")
+
+
+class ModelRefused(ServiceError):
+    """`provider_status` is an HTTP status, or what stands in its place: "content_filter" or "refusal"."""
+
+    kind = Kind.FAILED_PRECONDITION
+    reason = "MODEL_REFUSED"
+
+    def __init__(self, provider_status: str) -> None:
+        super().__init__("the model's provider refused the call", metadata={"provider_status": provider_status})
+        self.provider_status = provider_status
+
+
 class AgentStepLimit(ServiceError):
     kind = Kind.INTERNAL
     reason = "AGENT_STEP_LIMIT"

@@ -12,6 +12,7 @@ from typing import Any
 from services.agent.knowledge.naming import DEFAULT_COLLECTION
 from services.agent.language import Language, language_of
 from services.agent.schemas import HitlKind, HitlResumeState, RagTrace, normalize_rag_trace
+from services.agent.usage import Usage
 
 MAX_WAITING_STEPS = 4096
 KNOWLEDGE_SEARCHES_PER_TURN = 1
@@ -100,6 +101,7 @@ class ChatRequestContext:
         self._trace: RagTrace | None = None
         self._ask_back: AskBack | None = None
         self._knowledge_searches = 0
+        self._usage = Usage()
 
     @classmethod
     def for_sync(
@@ -247,6 +249,16 @@ class ChatRequestContext:
         """What to ask the user, where the last stored trace ended in that."""
         with self._lock:
             return self._ask_back
+
+    @property
+    def usage(self) -> Usage:
+        """What the pipeline's models have used so far."""
+        with self._lock:
+            return self._usage
+
+    def add_usage(self, usage: Usage) -> None:
+        with self._lock:
+            self._usage += usage
 
     def reset_knowledge_tool_budget(self) -> None:
         with self._lock:

@@ -34,8 +34,8 @@ from services.agent.turn import (
     TurnRequest,
     TurnResult,
     TurnStarted,
-    Usage,
 )
+from services.agent.usage import Usage
 from services.runtime import telemetry
 from services.runtime.errors import Internal, ServiceError, ShuttingDown, TimeLimit, TooLarge
 
@@ -223,6 +223,7 @@ class _RunningTurn:
             result, error = self._ended_by(_unforeseen(unforeseen))
         finally:
             context.close()
+        self._usage += context.usage
         return replace(result, trace=context.take_rag_trace(), usage=self._usage), error
 
     def _context(self, turn: Turn) -> ChatRequestContext:

@@ -27,7 +27,8 @@ from services.agent.rag.prompts import evidence_message
 from services.agent.request_context import AskBack, ChatRequestContext
 from services.agent.schemas import StageTiming
 from services.agent.tools.knowledge import KNOWLEDGE_TOOL_NAME, make_knowledge_tool
-from services.agent.turn import HistoryMessage, MessageType, Turn, Usage
+from services.agent.turn import HistoryMessage, MessageType, Turn
+from services.agent.usage import Usage
 
 # A model's turn and a tool's are a step each: far past what one search and its answer take.
 MAX_STEPS = 12

@@ -19,7 +19,7 @@ from services.agent.knowledge.knowledge_base import KnowledgeBase, open_knowledg
 from services.agent.knowledge.retrieve import RetrievalSettings
 from services.agent.models import session_title
 from services.agent.models.extractive import load_dictionary
-from services.agent.models.roles import Models, built_in_models
+from services.agent.models.roles import Models, open_models
 from services.agent.rag.graph import build_rag_graph
 from services.agent.rpc.agent_service import AgentServicer
 from services.agent.rpc.knowledge_service import KnowledgeServicer
@@ -46,8 +46,9 @@ _INDEX_WAIT_S = 30.0
 @asynccontextmanager
 async def agent_server(settings: AgentSettings, *, models: Models | None = None) -> AsyncIterator[RunningServer]:
     """Opens the documents' index and serves until left; raises StartupError where it cannot."""
-    models = models or built_in_models()
     async with AsyncExitStack() as stack:
+        if models is None:
+            models = await stack.enter_async_context(open_models(settings))
         knowledge = await stack.enter_async_context(_opened_knowledge(settings))
         storage = await stack.enter_async_context(StorageClient(settings.storage_address))
         await asyncio.to_thread(load_dictionary)

@@ -1,12 +1,13 @@
 """The agent's settings, read once from the environment or a .env file."""
 
 import ipaddress
-from typing import Annotated
+from typing import Annotated, Self
+from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, SecretStr, StringConstraints, model_validator
 
 from services.runtime.postgres_url import PostgresUrl
-from services.runtime.settings import Address, NotInThisVersion, ServiceSettings, split_address
+from services.runtime.settings import Address, NotInThisVersion, ServiceSettings, setting_name, split_address
 
 
 def _checked_addresses(given: str) -> str:
@@ -30,6 +31,36 @@ def _ip_version(host: str) -> int | None:
         return ipaddress.ip_address(host.strip("[]")).version
     except ValueError:
         return None
+
+
+_NO_BASE_URL = "must be http://host/v1 or https://host/v1, as the endpoint's provider names it"
+
+
+def _checked_base_url(given: str) -> str:
+    url = given.strip().rstrip("/")
+    try:
+        parts = urlsplit(url)
+        whole = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        raise ValueError(_NO_BASE_URL) from None
+    if not whole or not url.isascii() or any(character.isspace() for character in url):
+        raise ValueError(_NO_BASE_URL)
+    if parts.username is not None or parts.password is not None:
+        raise ValueError("must hold no user or password: a key is set by ASKBACK_OPENAI_API_KEY")
+    if parts.query or parts.fragment or url.endswith(("/chat/completions", "/embeddings")):
+        raise ValueError("must end before /chat/completions, and without a query")
+    return url
+
+
+def _checked_key(given: SecretStr) -> SecretStr:
+    """It goes into a header."""
+    key = given.get_secret_value().strip()
+    if not all("!" <= character <= "~" for character in key):
+        raise ValueError("must be printable ASCII without spaces")
+    return SecretStr(key)
+
+
+ModelName = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=256)]
 
 
 class AgentSettings(ServiceSettings):
@@ -64,16 +95,25 @@ class AgentSettings(ServiceSettings):
     context_messages: int = Field(default=6, ge=0, le=100)
     """How many of the newest messages the model sees, cut at turn borders."""
 
-    openai_base_url: NotInThisVersion = None
-    """Not in this version: an OpenAI-compatible endpoint."""
-    openai_api_key: NotInThisVersion = None
-    """Not in this version: its key."""
-    model: NotInThisVersion = None
-    """Not in this version: the answering model; unset: the built-in extractive one."""
-    fast_model: NotInThisVersion = None
-    """Not in this version: the model that classes and rewrites."""
-    grade_model: NotInThisVersion = None
-    """Not in this version: the model that grades evidence."""
+    openai_base_url: Annotated[str, AfterValidator(_checked_base_url)] | None = None
+    """`http(s)://…/v1`: any endpoint that speaks the OpenAI protocol."""
+    openai_api_key: Annotated[SecretStr, AfterValidator(_checked_key)] | None = None
+    """Its key; local endpoints often ask for none."""
+    model: ModelName | None = None
+    """The model that answers; unset: the built-in extractive one, in all three roles."""
+    fast_model: ModelName | None = None
+    """The model that classes questions and rewrites queries; unset: the one that answers."""
+    grade_model: ModelName | None = None
+    """The model that grades evidence; unset: the one that answers."""
+    classify_timeout_s: float = Field(default=10, gt=0, le=600)
+    """Seconds that classing a question may take, all its calls together."""
+    grade_timeout_s: float = Field(default=15, gt=0, le=600)
+    """Seconds that grading the evidence may take, all its calls together."""
+    rewrite_timeout_s: float = Field(default=15, gt=0, le=600)
+    """Seconds that rewriting the query may take, all its calls together."""
+    first_token_timeout_s: float = Field(default=30, gt=0, le=600)
+    """Seconds that the answering model may take to begin, its retries included."""
+
     embedding_model: NotInThisVersion = None
     """Not in this version: the embedding model; unset: the built-in encoder."""
     rerank_url: NotInThisVersion = None
@@ -88,6 +128,16 @@ class AgentSettings(ServiceSettings):
     """Not in this version: a weather endpoint."""
     weather_api_key: NotInThisVersion = None
     """Not in this version: its key."""
+
+    @model_validator(mode="after")
+    def _endpoint_is_whole(self) -> Self:
+        if self.model is not None and self.openai_base_url is None:
+            raise ValueError("ASKBACK_OPENAI_BASE_URL: must be set where ASKBACK_MODEL is")
+        if self.model is None:
+            for name in ("openai_base_url", "openai_api_key", "fast_model", "grade_model"):
+                if getattr(self, name) is not None:
+                    raise ValueError(f"ASKBACK_MODEL: must be set where {setting_name(name)} is")
+        return self
 
     @property
     def index_url(self) -> str | None:

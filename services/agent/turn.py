@@ -5,6 +5,7 @@ from enum import StrEnum
 
 from services.agent.request_context import AskBack, RagStep
 from services.agent.schemas import HitlTask, PendingHitlState, RagTrace
+from services.agent.usage import Usage
 
 
 class MessageType(StrEnum):
@@ -72,22 +73,6 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
-    """Tokens that the models reported."""
-
-    input_tokens: int = 0
-    output_tokens: int = 0
-    model_calls: int = 0
-
-    def __add__(self, other: "Usage") -> "Usage":
-        return Usage(
-            self.input_tokens + other.input_tokens,
-            self.output_tokens + other.output_tokens,
-            self.model_calls + other.model_calls,
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class TurnFailure:
     """Why a turn FAILED: a gRPC status code, a reason of error_reason.proto, a text for developers."""
 
@@ -105,7 +90,7 @@ class TurnResult:
     trace: RagTrace | None = None
     ask_back: AskBack | None = None
     failure: TurnFailure | None = None
-    usage: Usage = Usage()
+    usage: Usage = field(default_factory=Usage)
 
 
 @dataclass(frozen=True, slots=True)

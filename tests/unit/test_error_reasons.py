@@ -13,7 +13,7 @@ from services.agent import errors as agent_errors
 from services.runtime import errors as runtime_errors
 from services.runtime.errors import FieldViolation, ServiceError
 from services.storage import errors as storage_errors
-from services.storage.models import HitlState
+from services.storage.models import HitlState, RunStatus
 
 PROTO = Path(__file__).parents[2] / "protos/askback/errors/v1/error_reason.proto"
 PREFIX = "ERROR_REASON_"
@@ -26,6 +26,7 @@ SAMPLES: dict[object, Any] = {
     int: 1,
     float: 1.5,
     HitlState: HitlState.CLAIMED,
+    RunStatus: RunStatus.COMPLETED,
     Sequence[FieldViolation]: [FieldViolation("a_field", "must be something else")],
 }
 

@@ -1,8 +1,8 @@
 """A document's blocks to three levels of chunks, by windows over its sentences.
 
 Leaves (level 3) are searched; a leaf's parent (level 2) and that one's parent (level 1) hold its text in a
-wider setting. A window ends at a section's border where one is near, and otherwise after a sentence, with
-an eighth of it repeated in the next.
+wider setting. A window ends at the border of a section or a page where one is near, and otherwise after a
+sentence, with an eighth of it repeated in the next.
 """
 
 from bisect import bisect_right
@@ -113,8 +113,7 @@ class _Chunker:
     def __init__(self, units: list[_Unit]):
         self._units = units
         self._offsets = [0, *accumulate(len(unit.text) for unit in units)]
-        # Where a section begins: at a heading, unless it follows another heading at once.
-        self._borders = [at for at in range(1, len(units)) if units[at].is_heading and not units[at - 1].is_heading]
+        self._borders = [at for at in range(1, len(units)) if _is_border(units[at - 1], units[at])]
         self._chunks: list[Chunk] = []
         self._counts = dict.fromkeys(_WINDOWS, 0)
 
@@ -207,8 +206,21 @@ class _Chunker:
             parent=parent,
             heading_path=path,
             text="".join(unit.text for unit in units[skipped:]).strip(),
-            page_number=units[0].page_number,
+            page_number=_main_page(units),
         )
+
+
+def _is_border(before: _Unit, unit: _Unit) -> bool:
+    """Whether a section begins here, at a heading that follows no other at once; or a page, so that a leaf has one."""
+    return (unit.is_heading and not before.is_heading) or unit.page_number != before.page_number
+
+
+def _main_page(units: Sequence[_Unit]) -> str:
+    """The page that most of the text stands on."""
+    lengths: dict[str, int] = {}
+    for unit in units:
+        lengths[unit.page_number] = lengths.get(unit.page_number, 0) + len(unit.text)
+    return max(lengths, key=lengths.__getitem__)
 
 
 def _common_path(units: Sequence[_Unit]) -> tuple[str, ...]:

@@ -11,10 +11,10 @@ from weakref import WeakValueDictionary
 import numpy as np
 import structlog
 
-from services.agent.knowledge.chunking import CHUNK_RECIPE, LEAF_LEVEL, Chunk, chunk_document
+from services.agent.knowledge.chunking import CHUNK_RECIPE, LEAF_LEVEL, chunk_document
 from services.agent.knowledge.embedding import Encoder, Vectors
 from services.agent.knowledge.index.base import DocumentRecord, KnowledgeIndex, PreparedDocument
-from services.agent.knowledge.loading import load_document
+from services.agent.knowledge.loading.processes import DocumentReader, ReadingLimits
 from services.agent.knowledge.naming import DEFAULT_COLLECTION
 from services.runtime.errors import TooLarge
 
@@ -35,10 +35,11 @@ _log = structlog.get_logger()
 class Ingestion:
     """Reads, cuts, embeds and stores documents; what takes time with their size runs off the event loop."""
 
-    def __init__(self, index: KnowledgeIndex, encoder: Encoder):
+    def __init__(self, index: KnowledgeIndex, encoder: Encoder, *, reading: ReadingLimits | None = None):
         self._index = index
         self._encoder = encoder
         self._threads = ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="ingest")
+        self._reader = DocumentReader(at_once=_AT_ONCE, limits=reading)
         self.uploads = asyncio.Semaphore(_UPLOADS_AT_ONCE)
         """The place that whoever gathers a document's bytes must hold, from the first byte until it is ingested."""
         self._places = asyncio.Semaphore(_AT_ONCE)
@@ -50,9 +51,9 @@ class Ingestion:
     ) -> tuple[DocumentRecord, bool]:
         """Stores the document; True where the same bytes were there already and nothing was done.
 
-        Both names must be free of faults. Two calls for one name run one after the other. Raises TooLarge,
-        DocumentUnreadable, EncoderMismatch, KnowledgeUnavailable; then, and where the call is cancelled, the
-        older document is as it was.
+        Both names must be free of faults, and the file's ending be one that is known. Two calls for one name run
+        one after the other. Raises TooLarge, DocumentUnreadable, EncoderMismatch, KnowledgeUnavailable; then, and
+        where the call is cancelled, the older document is as it was.
         """
         if len(content) > MAX_DOCUMENT_BYTES:
             raise TooLarge("a document", limit=MAX_DOCUMENT_BYTES, actual=len(content))
@@ -65,6 +66,7 @@ class Ingestion:
             return await self._replace(filename, content, collection=collection)
 
     def close(self) -> None:
+        self._reader.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _replace(self, filename: str, content: bytes, *, collection: str) -> tuple[DocumentRecord, bool]:
@@ -73,12 +75,13 @@ class Ingestion:
         known = await self._index.find_document(collection=collection, filename=filename)
         if known is not None and (known.sha256, known.recipe) == (sha256, CHUNK_RECIPE):
             return known, True
-        page_count, chunks = await loop.run_in_executor(self._threads, _cut, filename, content)
+        loaded = await self._reader.read(filename, content)
+        chunks = await loop.run_in_executor(self._threads, chunk_document, loaded.blocks)
         vectors = await self._embedded([chunk.passage for chunk in chunks if chunk.level == LEAF_LEVEL])
         prepared = PreparedDocument(
             filename=filename,
             size_bytes=len(content),
-            page_count=page_count,
+            page_count=loaded.page_count,
             sha256=sha256,
             recipe=CHUNK_RECIPE,
             chunks=chunks,
@@ -94,8 +97,3 @@ class Ingestion:
             batch = passages[start : start + _TEXTS_PER_ENCODE]
             vectors[start : start + len(batch)] = await self._encoder.encode(batch)
         return vectors
-
-
-def _cut(filename: str, content: bytes) -> tuple[int, list[Chunk]]:
-    loaded = load_document(filename, content)
-    return loaded.page_count, chunk_document(loaded.blocks)

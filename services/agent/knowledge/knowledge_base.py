@@ -9,6 +9,7 @@ from services.agent.knowledge.embedding import BuiltInEncoder, Encoder
 from services.agent.knowledge.index.base import CollectionRecord, DocumentRecord, KnowledgeIndex
 from services.agent.knowledge.index.pgvector import PgvectorIndex
 from services.agent.knowledge.ingest import Ingestion
+from services.agent.knowledge.loading.processes import ReadingLimits
 from services.agent.knowledge.naming import DEFAULT_COLLECTION
 from services.agent.knowledge.retrieve import RetrievalSettings, Retriever
 
@@ -86,7 +87,11 @@ class KnowledgeBase:
 
 @asynccontextmanager
 async def open_knowledge(
-    url: str, settings: RetrievalSettings | None = None, *, encoder: Encoder | None = None
+    url: str,
+    settings: RetrievalSettings | None = None,
+    *,
+    encoder: Encoder | None = None,
+    reading: ReadingLimits | None = None,
 ) -> AsyncIterator[KnowledgeBase]:
     """Opens the index at `url` (postgresql://…) with the built-in encoder, unless another is given.
 
@@ -97,7 +102,7 @@ async def open_knowledge(
         stack.push_async_callback(encoder.close)
         index = await PgvectorIndex.open(url, encoder=encoder.name, dimensions=encoder.dimensions)
         stack.push_async_callback(index.close)
-        ingestion = Ingestion(index, encoder)
+        ingestion = Ingestion(index, encoder, reading=reading)
         stack.callback(ingestion.close)
         retriever = Retriever(index, encoder, settings or RetrievalSettings())
         yield KnowledgeBase(index, encoder, ingestion, retriever)

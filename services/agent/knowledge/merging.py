@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from services.agent.knowledge.chunking import LEAF_LEVEL
 from services.agent.knowledge.index.base import IndexView, StoredChunk
@@ -11,7 +11,10 @@ from services.agent.schemas import AutoMergeStats
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A chunk on its way to the result; a parent has the best rank and score of those it stands for."""
+    """A chunk on its way to the result; a parent has the best rank and score of those it stands for.
+
+    It also tells the page of the best of them: that is the one to look at, where it reaches over several.
+    """
 
     chunk: StoredChunk
     rank: int
@@ -53,7 +56,9 @@ async def auto_merge(
 
 def _parent_of(parent: StoredChunk, group: Sequence[Candidate]) -> Candidate:
     scores = [candidate.score for candidate in group if candidate.score is not None]
-    return Candidate(parent, rank=min(candidate.rank for candidate in group), score=max(scores, default=None))
+    best = min(group, key=lambda candidate: candidate.rank)
+    chunk = replace(parent, page_number=best.chunk.page_number)
+    return Candidate(chunk, rank=best.rank, score=max(scores, default=None))
 
 
 async def _without_covered(view: IndexView, candidates: list[Candidate]) -> tuple[list[Candidate], int]:

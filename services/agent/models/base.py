@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from services.agent.schemas import ComplexityPlan, EvidenceGrade, QueryRewrite, RetrievedChunk
+from services.agent.usage import UsageListener
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +26,23 @@ class GradedEvidence:
 
 
 class QuestionModel(Protocol):
-    """The fast model: classes questions and rewrites queries. Both may be called side by side."""
+    """The fast model: classes questions and rewrites queries. Both may be called side by side.
 
-    async def plan(self, question: str) -> ComplexityPlan:
+    Raises ServiceError: a model's, or TimeLimit. `on_usage` is told of each call that a model answered.
+    """
+
+    async def plan(self, question: str, *, on_usage: UsageListener | None = None) -> ComplexityPlan:
         """Whether the question is one or several; up to four sub-questions, each whole by itself."""
         ...
 
-    async def rewrite(self, question: str, *, chunks: Sequence[RetrievedChunk], grade: EvidenceGrade) -> QueryRewrite:
+    async def rewrite(
+        self,
+        question: str,
+        *,
+        chunks: Sequence[RetrievedChunk],
+        grade: EvidenceGrade,
+        on_usage: UsageListener | None = None,
+    ) -> QueryRewrite:
         """One better query, by step-back or HyDE, chosen and written in one call.
 
         `method` and `rewritten_query` are always set; `step_back_question` or `hyde_document` by the method.
@@ -40,6 +51,11 @@ class QuestionModel(Protocol):
 
 
 class GradeModel(Protocol):
-    """Judges evidence. It answers with a grade for any input, an empty list of chunks included."""
+    """Judges evidence. It answers with a grade for any input, an empty list of chunks included.
 
-    async def grade(self, question: str, *, chunks: Sequence[RetrievedChunk]) -> GradedEvidence: ...
+    It raises, and tells what it used, as a QuestionModel does.
+    """
+
+    async def grade(
+        self, question: str, *, chunks: Sequence[RetrievedChunk], on_usage: UsageListener | None = None
+    ) -> GradedEvidence: ...

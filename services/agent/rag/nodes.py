@@ -59,7 +59,7 @@ class RagNodes:
         else:
             wording.tell(context, Line.CLASSIFYING)
             try:
-                plan = _sound(await self._question_model.plan(question))
+                plan = _sound(await self._question_model.plan(question, on_usage=context.add_usage))
             except ServiceError as error:
                 if error.kind is not Kind.INTERNAL:
                     raise
@@ -94,7 +94,7 @@ class RagNodes:
         began = context.elapsed_ms()
         if chunks:
             _tell(context, state, Line.GRADING, wording.passages(context.language, len(chunks)))
-            graded = _clean(await self._grade_model.grade(state["question"], chunks=chunks))
+            graded = _clean(await self._grade_model.grade(state["question"], chunks=chunks, on_usage=context.add_usage))
         else:
             graded = _nothing_found(context)
         decision = decide(
@@ -115,7 +115,7 @@ class RagNodes:
         graded = state["graded"]
         began = context.elapsed_ms()
         wording.tell(context, Line.REWRITING)
-        rewrite = await self._better_query(state)
+        rewrite = await self._better_query(state, context)
         rewrite_count = state["rewrite_count"] + 1
         update: RagState = {
             "rewrite": rewrite,
@@ -225,11 +225,13 @@ class RagNodes:
             "timings": [*state.get("timings", []), *timings],
         }
 
-    async def _better_query(self, state: RagState) -> QueryRewrite | None:
+    async def _better_query(self, state: RagState, context: ChatRequestContext) -> QueryRewrite | None:
         """The rewrite, or None where the model wrote none that is another query."""
         question, graded = state["question"], state["graded"]
         try:
-            rewrite = await self._question_model.rewrite(question, chunks=state["chunks"], grade=graded.grade)
+            rewrite = await self._question_model.rewrite(
+                question, chunks=state["chunks"], grade=graded.grade, on_usage=context.add_usage
+            )
         except ServiceError as error:
             if error.kind is not Kind.INTERNAL:
                 raise

@@ -4,6 +4,8 @@ The first line is the status. Documents are quoted line by line, each line behin
 leave its quotation, whatever it holds.
 """
 
+from collections.abc import Sequence
+
 from services.agent.rag.outcome import RagOutcome
 from services.agent.schemas import RetrievalStatus, RetrievedChunk
 
@@ -40,18 +42,25 @@ def evidence_message(outcome: RagOutcome) -> str:
             lines += [f"{number}. {option}" for number, option in enumerate(outcome.hitl.options, start=1)]
     if outcome.chunks:
         lines += [f"Not covered: {_one_line(question)}" for question in outcome.uncovered]
-    for number, chunk in enumerate(outcome.chunks, start=1):
-        lines += ["", f"[{number}] {_source(chunk)}", *_quoted(chunk.text)]
-    return "\n".join(lines)
+    return "\n".join([*lines, *quoted_evidence(outcome.chunks)])
+
+
+def quoted_evidence(chunks: Sequence[RetrievedChunk]) -> list[str]:
+    """The passages in lines, each under its number and source."""
+    lines: list[str] = []
+    for number, chunk in enumerate(chunks, start=1):
+        lines += ["", f"[{number}] {_source(chunk)}", *quoted(chunk.text)]
+    return lines
+
+
+def quoted(text: str) -> list[str]:
+    """A text in lines that nothing in it can leave."""
+    return [f"> {line}".rstrip() for line in text.splitlines()] or [">"]
 
 
 def _source(chunk: RetrievedChunk) -> str:
     page = _one_line(chunk.page_number)
     return f"{_one_line(chunk.filename)} · page {page}" if page else _one_line(chunk.filename)
-
-
-def _quoted(text: str) -> list[str]:
-    return [f"> {line}".rstrip() for line in text.splitlines()] or [">"]
 
 
 def _one_line(text: str) -> str:

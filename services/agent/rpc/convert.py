@@ -22,8 +22,8 @@ from services.agent.turn import (
     TurnFinished,
     TurnRequest,
     TurnStarted,
-    Usage,
 )
+from services.agent.usage import Usage
 from services.agent.wire import enum_number, to_wire
 from services.runtime.checks import Checks
 from services.runtime.errors import NotImplementedYet

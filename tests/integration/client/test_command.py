@@ -208,15 +208,15 @@ async def test_ctrl_c_cancels_the_call_and_ends_with_130(services: Services) -> 
     assert (process.returncode, err) == (130, b"")
 
 
-async def test_a_folder_is_ingested_with_its_text_files_alone(askback: Run, services: Services, tmp_path: Path) -> None:
+async def test_a_folder_is_ingested_with_its_documents_alone(askback: Run, services: Services, tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
-    for name in ("a.md", "b.pdf", "deep/c.TXT"):
+    for name in ("a.md", "b.png", "deep/c.TXT"):
         (tmp_path / name).write_text("words")
     finished = await askback("ingest", str(tmp_path), "--collection", "manuals")
     assert (finished.code, finished.out) == (
         0,
         "a.md: 3 chunks\nc.TXT: 3 chunks\n2 ingested, 0 unchanged, 0 refused\n"
-        "1 passed over: only .md and .txt are read from a folder\n",
+        "1 passed over: only .docx, .htm, .html, .md, .pdf, .txt are read from a folder\n",
     )
     headers = [part.header for part in services.knowledge.parts if part.HasField("header")]
     assert [(header.filename, header.collection) for header in headers] == [("a.md", "manuals"), ("c.TXT", "manuals")]

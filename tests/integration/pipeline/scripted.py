@@ -24,6 +24,7 @@ from services.agent.schemas import (
     Route,
     StageTiming,
 )
+from services.agent.usage import UsageListener
 
 SIMPLE = ComplexityPlan(complexity=Complexity.SIMPLE, reason="one thing")
 
@@ -116,13 +117,20 @@ class ScriptedQuestions:
     plans: list[str] = field(default_factory=list)
     rewrites: list[str] = field(default_factory=list)
 
-    async def plan(self, question: str) -> ComplexityPlan:
+    async def plan(self, question: str, *, on_usage: UsageListener | None = None) -> ComplexityPlan:
         self.plans.append(question)
         if isinstance(self.planned, Exception):
             raise self.planned
         return self.planned
 
-    async def rewrite(self, question: str, *, chunks: Sequence[RetrievedChunk], grade: EvidenceGrade) -> QueryRewrite:
+    async def rewrite(
+        self,
+        question: str,
+        *,
+        chunks: Sequence[RetrievedChunk],
+        grade: EvidenceGrade,
+        on_usage: UsageListener | None = None,
+    ) -> QueryRewrite:
         self.rewrites.append(question)
         if isinstance(self.rewritten, Exception):
             raise self.rewritten
@@ -139,7 +147,9 @@ class ScriptedGrades:
     script: Sequence[GradedEvidence] | dict[str, GradedEvidence] | Judge = (ANSWERS,)
     questions: list[str] = field(default_factory=list)
 
-    async def grade(self, question: str, *, chunks: Sequence[RetrievedChunk]) -> GradedEvidence:
+    async def grade(
+        self, question: str, *, chunks: Sequence[RetrievedChunk], on_usage: UsageListener | None = None
+    ) -> GradedEvidence:
         self.questions.append(question)
         await asyncio.sleep(0)
         if callable(self.script):

@@ -10,6 +10,7 @@ from services.agent.knowledge.base import Retrieval, StageListener
 from services.agent.models.base import GradedEvidence
 from services.agent.rag.graph import build_rag_graph
 from services.agent.schemas import Complexity, QueryRewrite, RetrievalStatus, RetrievedChunk, RewriteMethod
+from services.agent.usage import UsageListener
 from services.runtime.errors import Kind, ServiceError
 from tests.integration.pipeline.scripted import (
     ANSWERS,
@@ -155,7 +156,9 @@ class HangingGrades:
         self.asked = asyncio.Semaphore(0)
         self.let_go = 0
 
-    async def grade(self, question: str, *, chunks: Sequence[RetrievedChunk]) -> GradedEvidence:
+    async def grade(
+        self, question: str, *, chunks: Sequence[RetrievedChunk], on_usage: UsageListener | None = None
+    ) -> GradedEvidence:
         self.asked.release()
         try:
             await asyncio.Event().wait()

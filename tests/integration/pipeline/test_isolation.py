@@ -13,6 +13,7 @@ from services.agent.models.base import GradedEvidence
 from services.agent.rag.graph import build_rag_graph
 from services.agent.schemas import RetrievalStatus, RetrievedChunk
 from services.agent.tools.knowledge import make_knowledge_tool
+from services.agent.usage import UsageListener
 from tests.integration.pipeline.scripted import (
     ANSWERS,
     ScriptedGrades,
@@ -65,7 +66,9 @@ async def test_requests_at_once_never_mix() -> None:
 class TalkingGrades:
     """Grades by a chat model, as an endpoint would."""
 
-    async def grade(self, question: str, *, chunks: Sequence[RetrievedChunk]) -> GradedEvidence:
+    async def grade(
+        self, question: str, *, chunks: Sequence[RetrievedChunk], on_usage: UsageListener | None = None
+    ) -> GradedEvidence:
         model = GenericFakeChatModel(messages=iter([AIMessage("SECRET VERDICT OF THE GRADER")]))
         await model.ainvoke(question)
         return ANSWERS

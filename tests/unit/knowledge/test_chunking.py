@@ -173,7 +173,16 @@ def test_a_table_that_fits_is_not_cut() -> None:
     assert table + "\n" in [text[start:end] for start, end in sentence_spans(text, 800)]
 
 
-def test_pages_are_those_of_a_chunks_first_sentence() -> None:
-    blocks = [Block("First page. " * 60, page_number="i"), Block("Second page. " * 60, page_number="ii")]
-    pages = {leaf.page_number for leaf in _leaves(chunk_document(blocks)) if leaf.text.startswith("Second")}
-    assert pages == {"ii"}
+def test_a_leaf_stands_on_one_page_and_tells_it() -> None:
+    blocks = [Block(f"About {page}. " * 15, page_number=page) for page in ("i", "ii", "iii")]
+    leaves = _leaves(chunk_document(blocks))
+    assert [(leaf.page_number, leaf.text.split(".")[0]) for leaf in leaves] == [
+        ("i", "About i"),
+        ("ii", "About ii"),
+        ("iii", "About iii"),
+    ]
+
+
+def test_a_very_short_page_shares_the_leaf_and_the_number_of_the_next() -> None:
+    blocks = [Block("Title page.", page_number="i"), Block("Text of a page. " * 20, page_number="ii")]
+    assert [leaf.page_number for leaf in _leaves(chunk_document(blocks))] == ["ii"]

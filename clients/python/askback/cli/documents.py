@@ -18,7 +18,8 @@ from askback.client.errors import AskbackError, Unavailable
 from askback.client.knowledge import KnowledgeClient
 
 # What a folder is searched for; a file that is named is sent whatever its ending.
-_ENDINGS = (".md", ".txt")
+_ENDINGS = (".docx", ".htm", ".html", ".md", ".pdf", ".txt")
+_LISTED = ", ".join(_ENDINGS)
 _SNIPPET_CHARACTERS = 300
 
 
@@ -29,7 +30,7 @@ def register(app: typer.Typer) -> None:
 
 
 def ingest(
-    paths: Annotated[list[Path], typer.Argument(help="Files, and folders to look through for .md and .txt.")],
+    paths: Annotated[list[Path], typer.Argument(help=f"Files, and folders to look through for {_LISTED}.")],
     collection: CollectionName = "",
     address: Address = AGENT_ADDRESS,
     as_json: AsJson = False,
@@ -70,7 +71,7 @@ async def _ingest(paths: list[Path], collection: str, address: str, as_json: boo
     if not as_json and any(path.is_dir() for path in paths):
         typer.echo(f"{ingested} ingested, {unchanged} unchanged, {refused} refused")
         if passed_over:
-            typer.echo(f"{passed_over} passed over: only {' and '.join(_ENDINGS)} are read from a folder")
+            typer.echo(f"{passed_over} passed over: only {_LISTED} are read from a folder")
     return failure
 
 
@@ -87,7 +88,7 @@ def _files(paths: list[Path]) -> list[Path]:
         if path.is_dir():
             found = sorted(file for file in path.rglob("*") if file.suffix.lower() in _ENDINGS and file.is_file())
             if not found:
-                raise UsageFault(f"{path}: holds no {' or '.join(_ENDINGS)} file")
+                raise UsageFault(f"{path}: holds no {_LISTED} file")
             files += found
         elif path.exists():
             files.append(path)

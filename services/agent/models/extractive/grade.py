@@ -19,6 +19,7 @@ from services.agent.schemas import (
     RetrievedChunk,
     Route,
 )
+from services.agent.usage import UsageListener
 
 # Shares of the question's weight that one sentence, with its headings, has to cover. Above half of it the
 # sentence speaks of what is asked, though a word or two may be put differently; below a quarter it shares
@@ -40,7 +41,9 @@ _NEVER_WITHOUT = _MEASURED | {Asking.EVENT}
 class ExtractiveGradeModel:
     """A GradeModel that needs no network and gives the same grade for the same input."""
 
-    async def grade(self, question: str, *, chunks: Sequence[RetrievedChunk]) -> GradedEvidence:
+    async def grade(
+        self, question: str, *, chunks: Sequence[RetrievedChunk], on_usage: UsageListener | None = None
+    ) -> GradedEvidence:
         # Off the loop: some milliseconds of work, and the dictionary the first time.
         return await asyncio.to_thread(grade, question, list(chunks))
 

@@ -19,6 +19,7 @@ from services.agent.schemas import (
     RetrievedChunk,
     RewriteMethod,
 )
+from services.agent.usage import UsageListener
 
 _ASKING = r"(?:how|what|when|where|which|who|whom|whose|why|can|could|does|do|did|is|are|was|were|will|should|may|must)"
 _PREPOSITION = r"(?:with|in|for|on|at|by|of|from|under|to|during|after|before|without)"
@@ -72,11 +73,18 @@ _MAX_CHARACTERS = 500
 class ExtractiveQuestionModel:
     """A QuestionModel that needs no network and gives the same plan and query for the same input."""
 
-    async def plan(self, question: str) -> ComplexityPlan:
+    async def plan(self, question: str, *, on_usage: UsageListener | None = None) -> ComplexityPlan:
         # Off the loop, as grading is.
         return await asyncio.to_thread(plan, question)
 
-    async def rewrite(self, question: str, *, chunks: Sequence[RetrievedChunk], grade: EvidenceGrade) -> QueryRewrite:
+    async def rewrite(
+        self,
+        question: str,
+        *,
+        chunks: Sequence[RetrievedChunk],
+        grade: EvidenceGrade,
+        on_usage: UsageListener | None = None,
+    ) -> QueryRewrite:
         return await asyncio.to_thread(rewrite, question, list(chunks))
 
 

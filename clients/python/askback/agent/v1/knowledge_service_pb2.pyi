@@ -52,7 +52,7 @@ class DocumentHeader(message.Message):
     collection: builtins.str
     """Empty: "default"."""
     filename: builtins.str
-    """With its ending: .txt .md .html .pdf .docx. At most 255 bytes; a document is at most 32 MiB."""
+    """With its ending: .txt .md .html .htm .pdf .docx. At most 255 bytes; a document is at most 32 MiB."""
     def __init__(
         self,
         *,
