@@ -7,6 +7,7 @@ place is no more, the process does not start, and so neither does the run.
 import runpy
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,10 +15,10 @@ from typing import Any
 import asyncpg
 
 import services.storage.server  # noqa: F401 - a bug is planted in what is loaded
-from services.storage.models import Session
+from services.storage.models import HitlState, HitlTask, Session
 from services.storage.store.cache.local import LocalCache
 from services.storage.store.cache.window import MessageWindow
-from services.storage.store.postgres import database
+from services.storage.store.postgres import database, hitl_tasks, session_lock
 from services.storage.store.postgres import migrate as migrations
 from services.storage.store.postgres.new_messages import NEW_MESSAGES
 from services.storage.store.postgres.storage import PostgresConversationStorage
@@ -37,12 +38,14 @@ def _request_id_dropped() -> None:
 
 
 def _question_state_unchecked() -> None:
-    """A question that is named is claimed, whether it was answered before or not."""
-    _rewrite(
-        "CASE WHEN t.state = 1 AND t.expire_time <= statement_timestamp() THEN 4 ELSE t.state END AS state",
-        "1 AS state",
-        within="AS active_expired",
-    )
+    """A question is claimed, whether it was answered before or not."""
+    find = hitl_tasks.find_task
+
+    async def find_open(connection: database.Connection, **names: str) -> HitlTask | None:
+        task = await find(connection, **names)
+        return task and replace(task, state=HitlState.PENDING)
+
+    _replace(session_lock, "find_task", find_open)
 
 
 def _stale_holder_finishes() -> None:
