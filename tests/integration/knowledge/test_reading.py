@@ -36,14 +36,24 @@ async def reader() -> AsyncIterator[DocumentReader]:
         yield reader
 
 
+_of_others = set[int]()
+
+
+@pytest.fixture(autouse=True)
+def without_those_of_others() -> None:
+    """What other tests' readers keep warm is none of ours."""
+    _of_others.clear()
+    _of_others.update(processes())
+
+
 def processes() -> set[int]:
-    """The reading processes of this one."""
+    """The reading processes that this test's readers have."""
     found = set()
     for child in psutil.Process().children():
         with contextlib.suppress(psutil.NoSuchProcess):
             if "services.agent.knowledge.loading.worker" in child.cmdline():
                 found.add(child.pid)
-    return found
+    return found - _of_others
 
 
 async def until(holds: Callable[[], bool], *, within_s: float = 20) -> None:
