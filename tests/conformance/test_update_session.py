@@ -122,6 +122,14 @@ async def test_an_older_note_never_replaces_a_newer_one(conversation: Conversati
     assert (session.note, session.note_through_position, session.title) == ("of two", 2, "A title")
 
 
+async def test_a_note_goes_no_further_than_the_session(conversation: Conversation) -> None:
+    """One that claimed to would shut out every later one."""
+    await conversation.append("one", "two")
+    assert (await conversation.update(note="of all", note_through_position=10**9)).note_through_position == 2
+    await conversation.append("three")
+    assert (await conversation.update(note="of three", note_through_position=3)).note == "of three"
+
+
 async def test_a_note_that_goes_through_no_position_replaces_its_like(conversation: Conversation) -> None:
     """It can be written and changed as long as nobody says how far notes go."""
     await conversation.append("one")

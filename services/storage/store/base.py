@@ -202,8 +202,8 @@ class ConversationStorage(ABC):
     async def update_session(self, request: UpdateSession) -> Session:
         """Changes what the request sets, also while a run holds the session. The revision grows by one.
 
-        A note is taken where it goes through a later position than the one that is there, and otherwise
-        passed over; a change of the note alone moves neither revision nor update_time. Raises SessionNotFound,
+        A note is taken where it goes through a later position than the one that is there, or both go
+        through none, and otherwise passed over; it goes no further than the session does; a change of the note alone moves neither revision nor update_time. Raises SessionNotFound,
         RevisionMismatch; InvalidField where the merged metadata is past its limits.
         """
 

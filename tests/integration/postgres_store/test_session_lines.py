@@ -9,6 +9,7 @@ from services.storage.errors import Contention
 from services.storage.models import MessageType, NewMessage
 from services.storage.store.base import ConversationStorage
 from services.storage.store.commands import AppendMessages
+from services.storage.store.postgres.session_lines import SessionLines
 from tests.integration.postgres_store.conftest import LIMITS
 
 
@@ -61,3 +62,23 @@ async def test_whoever_leaves_the_line_lets_the_next_come(
         waiting[leaves].cancel()
         await asyncio.wait([waiting[leaves]])
     assert sorted(await asyncio.gather(*waiting[:leaves], *waiting[leaves + 1 :])) == [2, 3, 4]
+
+
+async def test_whoever_comes_while_the_next_is_called_stands_behind_it() -> None:
+    """And for no longer than any other."""
+    lines = SessionLines(wait_s=0.05)
+    first_may_go, second_may_go = asyncio.Event(), asyncio.Event()
+
+    async def write(may_go: asyncio.Event) -> None:
+        async with lines.in_turn("ada", "s"):
+            await may_go.wait()
+
+    first, second = asyncio.create_task(write(first_may_go)), asyncio.create_task(write(second_may_go))
+    await asyncio.sleep(0)
+    first_may_go.set()
+    # Between the end of the first and the beginning of the second, nobody holds the line.
+    await first
+    with pytest.raises(Contention):
+        await asyncio.wait_for(write(asyncio.Event()), 5)
+    second_may_go.set()
+    await second

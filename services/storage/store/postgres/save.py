@@ -98,11 +98,13 @@ def _slices(indexes: Sequence[int]) -> Iterator[Sequence[int]]:
         yield indexes[start : start + _AT_ONCE]
 
 
-# NOT IN, unlike an outer join, is looked up in a hash table whatever the planner believes.
+# Without nested loops this is hashed, on disk too; NOT IN would be looked through where its list outgrows work_mem.
 _DELETE_OTHERS = Statement("""
     DELETE FROM messages AS m
     WHERE m.user_id = :user_id AND m.session_id = :session_id
-        AND m.message_id NOT IN (SELECT k.message_id FROM unnest(CAST(:kept_ids AS text[])) AS k (message_id))""")
+        AND NOT EXISTS (
+            SELECT FROM unnest(CAST(:kept_ids AS text[])) AS k (message_id) WHERE k.message_id = m.message_id
+        )""")
 
 _CHANGE = Statement(f"""
     UPDATE messages AS m

@@ -32,10 +32,10 @@ class SessionLines:
         line = self._lines.setdefault(name, _Line())
         line.length += 1
         try:
-            if line.front.locked():
+            # A lock that is free may be promised to whoever was woken for it.
+            if line.length > 1:
                 await self._stand_in(line)
             else:
-                # Nobody has it, so this does not wait.
                 await line.front.acquire()
             try:
                 yield

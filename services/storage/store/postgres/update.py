@@ -22,9 +22,11 @@ from services.storage.store.postgres.requests import (
 from services.storage.store.postgres.rows import SESSION, to_session
 
 # A note that nobody has said the reach of replaces its like.
-_TAKES_NOTE = """
-    CAST(:sets_note AS boolean) AND (CAST(:note_through_position AS bigint) > s.note_through_position
-        OR (CAST(:note_through_position AS bigint) = 0 AND s.note_through_position = 0))"""
+# It cannot take in what was never said: a position past the end would shut out every later note.
+_THROUGH = "least(CAST(:note_through_position AS bigint), s.message_count)"
+_TAKES_NOTE = f"""
+    CAST(:sets_note AS boolean)
+        AND ({_THROUGH} > s.note_through_position OR ({_THROUGH} = 0 AND s.note_through_position = 0))"""
 
 
 @cache
@@ -36,7 +38,7 @@ def _update_statement(*, recorded: bool, changes: bool) -> Statement:
             SET title = CASE WHEN CAST(:sets_title AS boolean) THEN :title ELSE s.title END,
                 note = CASE WHEN {_TAKES_NOTE} THEN :note ELSE s.note END,
                 note_through_position = CASE WHEN {_TAKES_NOTE}
-                    THEN CAST(:note_through_position AS bigint) ELSE s.note_through_position END,
+                    THEN {_THROUGH} ELSE s.note_through_position END,
                 expire_time = CASE WHEN CAST(:sets_expire_time AS boolean)
                     THEN CAST(:expire_time AS timestamptz) ELSE s.expire_time END,
                 metadata = {MERGED_METADATA},
