@@ -203,7 +203,8 @@ class ConversationStorage(ABC):
         """Changes what the request sets, also while a run holds the session. The revision grows by one.
 
         A note is taken where it goes through a later position than the one that is there, or both go
-        through none, and otherwise passed over; it goes no further than the session does; a change of the note alone moves neither revision nor update_time. Raises SessionNotFound,
+        through none, and otherwise passed over; it goes no further than the session does. A change of the
+        note alone moves neither revision nor update_time. Raises SessionNotFound,
         RevisionMismatch; InvalidField where the merged metadata is past its limits.
         """
 
