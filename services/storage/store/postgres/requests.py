@@ -90,7 +90,9 @@ class RequestRecord:
     @classmethod
     def of(cls, user_id: str, request_id: str, *, method: str, request_hash: bytes, key: bytes) -> "RequestRecord":
         request_key = hmac.digest(key, f"{method}\0{request_id}".encode(), hashlib.sha256)
-        return cls(user_id=user_id, request_key=request_key, request_hash=request_hash)
+        # Keyed as well: what a short request said could be found out by trying.
+        keyed_hash = hmac.digest(key, request_hash, hashlib.sha256)
+        return cls(user_id=user_id, request_key=request_key, request_hash=keyed_hash)
 
     async def recall(self, database: Database, found: Row) -> dict[str, Any] | None:
         """The first result, of FOUND_RECORD; None where there is none. One of a session that is gone is empty.
