@@ -8,6 +8,7 @@ from google.protobuf.struct_pb2 import ListValue, Struct, Value
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from services.runtime import checks
+from services.storage.metadata_size import metadata_bytes
 from services.storage.models import METADATA_MAX_BYTES, METADATA_MAX_KEYS
 
 MAX_JSON_LEVELS = 64
@@ -63,7 +64,7 @@ class Checks(checks.Checks):
         except _NotPlain as fault:
             self.refuse(field, fault.description)
             return {}
-        if len(json.dumps(plain, ensure_ascii=False, separators=(",", ":")).encode()) > METADATA_MAX_BYTES:
+        if metadata_bytes(plain) > METADATA_MAX_BYTES:
             self.refuse(field, f"must be at most {METADATA_MAX_BYTES:,} bytes as JSON")
         return plain
 

@@ -17,6 +17,10 @@ from redis.exceptions import NoScriptError
 APPENDED, ENDED, GAP = 0, 1, 2
 """What came of an append; of any but APPENDED nothing was stored."""
 
+BEFORE_ANY = "0-1"
+ENDED_BEFORE_ANY: dict[Any, Any] = {"payload": "", "reply": "", "reply_bytes": "0", "bytes": "0", "last": "1"}
+"""The entry, and its id, of a log that ended without an event."""
+
 _OUTCOMES = f"""
 local APPENDED, ENDED, GAP = {APPENDED}, {ENDED}, {GAP}
 """

@@ -28,6 +28,8 @@ LIVE_GRACE = timedelta(hours=1)
 """How much longer than an ended log one is kept that nothing more comes to, and that nobody ends."""
 BUDGET_S = 0.25
 FORGET_AT_ONCE = 200
+FORGOTTEN_FOR = timedelta(seconds=10)
+"""How long a forgotten log takes no events: longer than any append takes that was allowed before."""
 
 _T = TypeVar("_T")
 
@@ -97,7 +99,10 @@ class RunEventLog(ABC):
 
     @abstractmethod
     async def forget(self, user_id: str, run_ids: Sequence[str]) -> None:
-        """Removes all of these runs, as far as it can be reached; what is left goes in its time. Raises nothing."""
+        """Removes all of these runs, as far as it can be reached; what is left goes in its time. Raises nothing.
+
+        An append that was under way meanwhile finds the log ended, and brings nothing back.
+        """
 
     @abstractmethod
     async def close(self) -> None:
@@ -188,7 +193,7 @@ class RedisEventLog(RunEventLog):
         for start in range(0, len(run_ids), FORGET_AT_ONCE):
             runs = [_keys(user_id, run_id) for run_id in run_ids[start : start + FORGET_AT_ONCE]]
             with suppress(EventLogUnavailable):
-                await self._run(partial(_unlink, runs))
+                await self._run(partial(_forget, runs))
 
     async def close(self) -> None:
         """The connection is its opener's to close."""
@@ -206,11 +211,13 @@ def _keys(user_id: str, run_id: str) -> tuple[str, str]:
     return f"askback:run_events:{tag}", f"askback:run_reply:{tag}"
 
 
-async def _unlink(runs: Sequence[tuple[str, str]], redis: Redis) -> None:
-    # A command for each run: on a cluster, the runs lie on different slots.
+async def _forget(runs: Sequence[tuple[str, str]], redis: Redis) -> None:
+    # Commands for each run: on a cluster, the runs lie on different slots.
     async with redis.pipeline(transaction=False) as pipeline:
-        for keys in runs:
-            pipeline.unlink(*keys)
+        for events, reply in runs:
+            pipeline.unlink(events, reply)
+            pipeline.xadd(events, event_scripts.ENDED_BEFORE_ANY, id=event_scripts.BEFORE_ANY)
+            pipeline.pexpire(events, _milliseconds(FORGOTTEN_FOR))
         await pipeline.execute()
 
 

@@ -5,8 +5,7 @@ from datetime import timedelta
 import pytest
 from redis.crc import key_slot
 
-from services.storage.errors import EventLogUnavailable
-from services.storage.store.events import FORGET_AT_ONCE, LIVE_GRACE, RedisEventLog
+from services.storage.store.events import FORGET_AT_ONCE, FORGOTTEN_FOR, LIVE_GRACE, EventLogEnded, RedisEventLog
 from tests.integration.event_log.harness import TTL, event, pieces, read_all, sequences, unique
 from tests.integration.redis_connection.harness import RedisServer
 
@@ -102,7 +101,7 @@ async def test_a_log_ended_without_its_last_event_is_kept_for_its_time(
     assert all(TTL / 2 < left <= TTL for left in await kept_for(redis_server))
 
 
-async def test_forgotten_runs_leave_nothing_and_others_stay(
+async def test_forgotten_runs_leave_no_word_and_others_stay(
     redis_server: RedisServer, log: RedisEventLog, user: str, run: str
 ) -> None:
     runs = [unique("run") for _ in range(FORGET_AT_ONCE + 5)]
@@ -110,14 +109,20 @@ async def test_forgotten_runs_leave_nothing_and_others_stay(
         await log.append(user, each, pieces("a"))
     await log.append(user, run, pieces("kept"))
     await log.forget(user, [*runs, "never there"])
-    assert len(await keys(redis_server)) == 2
+    for each in runs:
+        assert (await log.reply_text(user, each), await sequences(log, user, each)) == ("", [])
+    assert sum(kept <= FORGOTTEN_FOR for kept in await kept_for(redis_server)) == len(runs) + 1
     assert await log.reply_text(user, run) == "kept"
 
 
-async def test_nothing_written_late_brings_a_forgotten_run_back(log: RedisEventLog, user: str, run: str) -> None:
+@pytest.mark.parametrize("start", [1, 3])
+async def test_nothing_written_late_brings_a_forgotten_run_back(
+    log: RedisEventLog, user: str, run: str, start: int
+) -> None:
+    """Nor by a holder that sends all that it has."""
     await log.append(user, run, pieces("ab"))
     await log.forget(user, [run])
-    with pytest.raises(EventLogUnavailable):
-        await log.append(user, run, pieces("c", start=3))
+    with pytest.raises(EventLogEnded):
+        await log.append(user, run, pieces("c", start=start))
     assert await sequences(log, user, run) == []
     assert await log.reply_text(user, run) == ""

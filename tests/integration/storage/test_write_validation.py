@@ -5,6 +5,7 @@ from typing import Any
 import grpc
 import pytest
 from google.protobuf.field_mask_pb2 import FieldMask
+from google.protobuf.struct_pb2 import Struct
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from askback.rag.v1 import trace_pb2
@@ -197,3 +198,13 @@ async def test_events_that_may_not_be_are_refused_by_their_place(
     assert refusal.fields == fields
     run = (await storage.runs.GetRun(GetRunRequest(user_id=user, run_id=begun.run.run_id))).run
     assert run.last_event_sequence == 0
+
+
+async def test_metadata_whose_numbers_are_long_when_written_out_is_refused(storage: Storage, user: str) -> None:
+    """PostgreSQL writes each digit: 32 KiB of the shortest form would become 1.5 MB."""
+    metadata = {f"k{place}": [5e-324] * 40 for place in range(100)}
+    given = Struct()
+    given.update(metadata)
+    request = SaveSessionRequest(user_id=user, session_id="s", metadata=given)
+    refusal = await refused(storage.sessions.SaveSession(request, timeout=20))
+    assert (refusal.reason, refusal.fields) == ("INVALID_FIELD", ["metadata"])

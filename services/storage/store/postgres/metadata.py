@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from services.runtime.errors import InvalidField
+from services.storage.metadata_size import metadata_bytes
 from services.storage.models import METADATA_MAX_BYTES, METADATA_MAX_KEYS, Session
 from services.storage.store.postgres.rows import to_json
 
@@ -29,5 +30,5 @@ def check_merged(session: Session, changes: Mapping[str, Any]) -> None:
         return
     if len(session.metadata) > METADATA_MAX_KEYS:
         raise InvalidField.of("metadata", f"may hold {METADATA_MAX_KEYS} keys once it is merged")
-    if len(to_json(session.metadata).encode()) > METADATA_MAX_BYTES:
+    if metadata_bytes(session.metadata) > METADATA_MAX_BYTES:
         raise InvalidField.of("metadata", f"may hold {METADATA_MAX_BYTES:,} bytes as JSON once it is merged")

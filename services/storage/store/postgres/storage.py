@@ -7,7 +7,7 @@ from typing import TypeVar
 from services.runtime.errors import ServiceError
 from services.storage.errors import Contention, DatabaseUnavailable
 from services.storage.models import ConflictPolicy, HitlState, HitlTask, Message, Run, RunEvent, Session
-from services.storage.store.base import ConversationStorage
+from services.storage.store.base import ConversationStorage, SessionsDeleted
 from services.storage.store.commands import AppendMessages, BeginRun, FinishRun, SaveSession, UpdateSession
 from services.storage.store.events import NoEventLog, RunEventLog
 from services.storage.store.postgres import (
@@ -49,10 +49,13 @@ from services.storage.store.results import (
     SessionPage,
     UserVersion,
 )
+from services.storage.store.unbroken import UnbrokenWork
 
 T = TypeVar("T")
 
 _ATTEMPTS = 5
+# As a rule the events are gone by then. Where not, the caller need not wait for a log that is slow.
+_FORGETTING_WAIT_S = 0.05
 
 
 class PostgresConversationStorage(ConversationStorage):
@@ -64,6 +67,7 @@ class PostgresConversationStorage(ConversationStorage):
         self._events = events
         self._bell = Bell()
         self._lines = lines
+        self._deletions = UnbrokenWork()
 
     @classmethod
     async def open(
@@ -81,7 +85,7 @@ class PostgresConversationStorage(ConversationStorage):
         except BaseException:
             await database.close()
             raise
-        lines = SessionLines(wait_s=limits.lock_timeout_s)
+        lines = SessionLines(wait_s=limits.lock_timeout_s, answers=database.answers)
         return cls(database, hash_key=hash_key, events=events or NoEventLog(), lines=lines)
 
     async def check(self) -> None:
@@ -94,12 +98,15 @@ class PostgresConversationStorage(ConversationStorage):
 
     async def close(self) -> None:
         await self._database.close()
+        await self._deletions.close()
 
     async def begin_run(self, request: BeginRun) -> BegunRun:
         record = self._record(request.user_id, request.request_id, method="BeginRun", request_hash=request.request_hash)
         turns.check_request(request)
         if request.session_id and request.conflict_policy is not ConflictPolicy.REJECT:
-            return await turns.begin_in_turn(self._database, self._events, self._bell, request, record=record)
+            return await turns.begin_in_turn(
+                self._database, self._events, request, record=record, bell=self._bell, lines=self._lines
+            )
         # In a session without a name there is nobody to wait for.
         work = partial(begin.begin_run, request=request, record=record)
         attempt = partial(self._database.transaction, work)
@@ -111,7 +118,9 @@ class PostgresConversationStorage(ConversationStorage):
         return await runs.renew_run(self._database, user_id, run_id, fencing_token=fencing_token)
 
     async def finish_run(self, request: FinishRun) -> FinishedRun:
-        finished = await self._database.transaction(partial(finish.finish_run, request=request))
+        # The session is not known yet; those who ask for one run's end stand in a line of their own.
+        async with self._lines.in_turn(request.user_id, f"run {request.run_id}"):
+            finished = await self._database.transaction(partial(finish.finish_run, request=request))
         self._bell.ring(request.user_id, finished.run.session_id)
         return finished
 
@@ -172,13 +181,16 @@ class PostgresConversationStorage(ConversationStorage):
         self, user_id: str, session_id: str, *, request_id: str = "", request_hash: bytes = b""
     ) -> int:
         record = self._record(user_id, request_id, method="DeleteSession", request_hash=request_hash)
-        deleted = await self._database.transaction(
-            partial(sessions.delete_session, user_id=user_id, session_id=session_id, record=record)
-        )
-        self._bell.ring(user_id, session_id)
-        # What was not committed must not lose its events.
-        await self._events.forget(user_id, deleted.run_ids)
-        return deleted.message_count
+        work = partial(sessions.delete_session, user_id=user_id, session_id=session_id, record=record)
+
+        async def delete() -> int:
+            deleted = await self._database.transaction(work)
+            self._bell.ring(user_id, session_id)
+            await self._forget_events(user_id, deleted.run_ids)
+            return deleted.message_count
+
+        # A repeat does not learn which runs there were.
+        return await self._deletions.run(delete())
 
     async def list_hitl_tasks(
         self,
@@ -260,9 +272,23 @@ class PostgresConversationStorage(ConversationStorage):
         )
         return await self._in_turn(partial(self._database.transaction, work), user_id, session_id)
 
-    async def delete_user_data(self, user_id: str, *, request_id: str = "", request_hash: bytes = b"") -> int:
+    async def delete_user_data(
+        self,
+        user_id: str,
+        *,
+        request_id: str = "",
+        request_hash: bytes = b"",
+        on_deleted: SessionsDeleted | None = None,
+    ) -> int:
+        async def tell(deleted: user_data.DeletedBatch) -> None:
+            await self._forget_events(user_id, deleted.run_ids)
+            if on_deleted is not None:
+                await on_deleted(deleted.session_ids)
+
         record = self._record(user_id, request_id, method="DeleteUserData", request_hash=request_hash)
-        return await user_data.delete_user_data(self._database, user_id, record=record, forget_runs=self._events.forget)
+        return await user_data.delete_user_data(
+            self._database, user_id, record=record, unbroken=self._deletions, tell=tell
+        )
 
     async def user_version(self, user_id: str) -> UserVersion:
         return await sessions.user_version(self._database, user_id)
@@ -273,6 +299,11 @@ class PostgresConversationStorage(ConversationStorage):
         record = self._record(user_id, request_id, method="CancelHitlTask", request_hash=request_hash)
         work = partial(withdraw.cancel_hitl_task, user_id=user_id, task_id=task_id, record=record)
         return await self._settled(partial(self._database.transaction, work), user_id=user_id)
+
+    async def _forget_events(self, user_id: str, run_ids: Sequence[str]) -> None:
+        """Of runs whose deletion is committed: what was not must not lose its events."""
+        if run_ids:
+            await self._deletions.begin(self._events.forget(user_id, run_ids), wait_s=_FORGETTING_WAIT_S)
 
     async def _in_turn(self, attempt: Callable[[], Awaitable[T]], user_id: str, session_id: str) -> T:
         async with self._lines.in_turn(user_id, session_id):
