@@ -37,7 +37,7 @@ class StorageSettings(ServiceSettings):
     database_url: PostgresUrl = Field(default=SecretStr(""), validate_default=True)
     """The PostgreSQL that holds the conversations: postgresql://…"""
     database_pool_size: int = Field(default=16, ge=1, le=1_000)
-    """Connections to it at most, beside one for upkeep and one that asks whether it answers."""
+    """Connections to it at most, beside two for upkeep and, for either kind, one that asks whether it answers."""
     database_prepared_statements: bool = True
     """False behind a pooler in transaction mode, such as PgBouncer."""
     database_statement_timeout_s: float = Field(default=10, gt=0, le=600)

@@ -4,7 +4,7 @@ import asyncio
 import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import structlog
@@ -29,45 +29,68 @@ class _Chore:
     due: float
     done: int = 0
     """Since there was last nothing left to do."""
-    failure: str = ""
-    """Why it failed when it was last tried."""
 
 
 @asynccontextmanager
 async def running_upkeep(upkeep: Upkeep, *, interval_s: float) -> AsyncIterator[None]:
     """Does all that the port names, until left; expired runs are looked for five times in an interval.
 
-    What is old is looked for once in twelve. A chore that fails is tried again in its time, and harms no other.
+    What is old is looked for once in twelve, beside the rest: no run's end waits for a deletion. A chore that
+    fails is tried again in its time, and harms no other.
     """
-    chores = _chores(upkeep, interval_s=interval_s)
-    task = asyncio.create_task(_keep_up(chores), name="upkeep")
-    try:
-        yield
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-
-
-def _chores(upkeep: Upkeep, *, interval_s: float) -> Sequence[_Chore]:
-    now = time.monotonic()
 
     def chore(name: str, do_batch: Callable[[], Awaitable[int]], *, often: float = 1.0) -> _Chore:
         every_s = often * interval_s
         # Replicas that were started at once do not look at once.
-        return _Chore(name, do_batch, every_s=every_s, due=now + random.uniform(0, every_s))
+        return _Chore(name, do_batch, every_s=every_s, due=time.monotonic() + random.uniform(0, every_s))
 
-    return (
+    due = (
         chore("end_expired_runs", upkeep.end_expired_runs, often=_OFTEN),
         chore("drop_lost_places", upkeep.drop_lost_places),
         chore("expire_hitl_tasks", upkeep.expire_hitl_tasks),
+    )
+    old = (
         chore("delete_expired_sessions", upkeep.delete_expired_sessions, often=_SELDOM),
         chore("delete_old_runs", upkeep.delete_old_runs, often=_SELDOM),
         chore("forget_requests", upkeep.forget_requests, often=_SELDOM),
     )
+    failures = _Failures()
+    tasks = [
+        asyncio.create_task(_keep_up(due, failures), name="upkeep of what is due"),
+        asyncio.create_task(_keep_up(old, failures), name="upkeep of what is old"),
+    ]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        # Awaited themselves, their cancellation could not be told from the caller's own.
+        await asyncio.wait(tasks)
 
 
-async def _keep_up(chores: Sequence[_Chore]) -> None:
+class _Failures:
+    """Tells of each reason once, until it is over: a database that is away fails all chores, over and over."""
+
+    def __init__(self) -> None:
+        self._reasons: dict[str, str] = {}
+
+    def failed(self, chore: str, error: Exception) -> None:
+        reason = error.reason if isinstance(error, ServiceError) else type(error).__name__
+        told = reason in self._reasons.values()
+        self._reasons[chore] = reason
+        if told:
+            return
+        if isinstance(error, ServiceError):
+            _log.warning("upkeep_failed", chore=chore, reason=reason)
+        else:
+            _log.error("upkeep_failed", chore=chore, reason=reason, exc_info=error)
+
+    def succeeded(self, chore: str) -> None:
+        if self._reasons.pop(chore, None) and not self._reasons:
+            _log.info("upkeep_recovered")
+
+
+async def _keep_up(chores: Sequence[_Chore], failures: _Failures) -> None:
     while True:
         # The one that has waited longest: a backlog of one kind holds up no other.
         chore = min(chores, key=lambda each: each.due)
@@ -76,28 +99,12 @@ async def _keep_up(chores: Sequence[_Chore]) -> None:
             count = await chore.do_batch()
         except Exception as error:
             count = 0
-            _tell_failure(chore, error, chores)
+            failures.failed(chore.name, error)
         else:
-            if chore.failure:
-                chore.failure = ""
-                if not any(each.failure for each in chores):
-                    _log.info("upkeep_recovered")
+            failures.succeeded(chore.name)
         chore.done += count
         if chore.done and not count:
             _log.info("upkeep_done", chore=chore.name, count=chore.done)
             chore.done = 0
         wait_s = _PAUSE_S if count else chore.every_s * random.uniform(1 - _JITTER, 1 + _JITTER)
         chore.due = time.monotonic() + wait_s
-
-
-def _tell_failure(chore: _Chore, error: Exception, chores: Sequence[_Chore]) -> None:
-    """Once for each reason, until it succeeds again: a database that is away fails them all, over and over."""
-    reason = error.reason if isinstance(error, ServiceError) else type(error).__name__
-    told = any(each.failure == reason for each in chores)
-    chore.failure = reason
-    if told:
-        return
-    if isinstance(error, ServiceError):
-        _log.warning("upkeep_failed", chore=chore.name, reason=reason)
-    else:
-        _log.error("upkeep_failed", chore=chore.name, reason=reason, exc_info=error)

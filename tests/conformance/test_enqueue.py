@@ -132,6 +132,19 @@ async def test_another_body_under_the_id_of_one_that_waits_is_refused(conversati
             await each.begin("else", request_id="second", request_hash=b"else", conflict_policy=ConflictPolicy.ENQUEUE)
 
 
+async def test_another_body_does_not_begin_under_the_id_of_one_that_waits(conversation: Conversation) -> None:
+    """By no policy, and in no session, named or not; the one that waits can still be cancelled."""
+    await conversation.begin("first")
+    queued = await conversation.enqueue("second", patience=NO_PATIENCE)
+    nameless = Conversation(conversation.store, user_id=conversation.user_id, session_id="")
+    for each in (conversation, conversation.another(), nameless):
+        with pytest.raises(RequestIdReused):
+            await each.begin("else", request_id="second", request_hash=b"else")
+    cancelled = await conversation.store.cancel_run(conversation.user_id, queued.run.run_id)
+    assert cancelled.status is RunStatus.CANCELLED
+    assert (await conversation.enqueue("second")).run == cancelled
+
+
 async def test_waiting_takes_a_request_id(conversation: Conversation) -> None:
     """By what else could the place be found again?"""
     with pytest.raises(InvalidField) as refusal:
@@ -154,6 +167,21 @@ async def test_a_place_that_nobody_asks_for_is_lost(conversation: Conversation, 
     assert (await conversation.enqueue("third")).run.run_id == third.run.run_id
     anew = await conversation.enqueue("second", patience=NO_PATIENCE)
     assert (anew.run.status, anew.queued_ahead) == (RunStatus.QUEUED, 1)
+
+
+async def test_a_place_that_is_lost_does_not_come_back(conversation: Conversation, ageing: Ageing) -> None:
+    """Whoever still waits for its turn has a new one, after those that have come meanwhile."""
+    busy = await conversation.begin("first")
+    waiting = asyncio.create_task(conversation.enqueue("second"))
+    [lost] = await conversation.until_waiting()
+    third = await conversation.enqueue("third", patience=NO_PATIENCE)
+    await ageing.lose_place(conversation.user_id, lost.run_id)
+    anew, before = await conversation.until_waiting(2)
+    assert before.run_id == third.run.run_id
+    assert anew.run_id != lost.run_id
+    await conversation.finish(busy)
+    await conversation.finish(await conversation.enqueue("third"))
+    assert (await waiting).run.run_id == anew.run_id
 
 
 async def test_a_lost_place_is_in_nobodys_way(conversation: Conversation, ageing: Ageing) -> None:

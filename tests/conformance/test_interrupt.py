@@ -6,6 +6,7 @@ import pytest
 
 from services.storage.errors import HitlTaskNotPending, LeaseLost
 from services.storage.models import ConflictPolicy, HitlState, MessageStatus, RunStatus
+from services.storage.store.base import HOLDER_GRACE
 from services.storage.store.results import BegunRun
 from tests.conformance.conversation import RUN_OUT, Conversation, question, said
 
@@ -79,18 +80,35 @@ async def test_an_interruption_goes_before_those_that_wait(conversation: Convers
     assert await conversation.contents() == ["first", "second", "third"]
 
 
+async def test_the_run_of_an_interruption_may_be_ended_by_its_holder_as_well(conversation: Conversation) -> None:
+    """Though the next one has waited for longer than a holder is given."""
+    await conversation.begin("first")
+    second = _interrupt(conversation, "second")
+    await conversation.until_waiting()
+    third = _interrupt(conversation, "third")
+    await conversation.until_waiting(2)
+    begun = await second
+    await conversation.until_asked_to_stop(begun)
+    done, _ = await asyncio.wait([third], timeout=HOLDER_GRACE.total_seconds() / 2)
+    assert not done
+    finished = await conversation.finish(begun, said("rep"), status=RunStatus.CANCELLED)
+    assert finished.run.error is None
+    assert (await third).run.status is RunStatus.RUNNING
+    assert await conversation.contents() == ["first", "second", "rep", "third"]
+
+
 async def test_of_several_interruptions_at_once_the_last_wins(conversation: Conversation) -> None:
     """Each message is kept, and all but one of the runs are replaced."""
     await conversation.begin("first")
     interrupting = []
-    for n in range(4):
+    for n in range(3):
         interrupting.append(_interrupt(conversation, f"{n}"))
         await conversation.until_waiting(n + 1)
     begun = [await each for each in interrupting]
     ended = [await conversation.run(each) for each in begun]
-    assert [run.status for run in ended] == [RunStatus.CANCELLED] * 3 + [RunStatus.RUNNING]
+    assert [run.status for run in ended] == [RunStatus.CANCELLED] * 2 + [RunStatus.RUNNING]
     assert {run.error.reason for run in ended if run.error} == {"RUN_REPLACED"}
-    assert await conversation.contents() == ["first", "0", "1", "2", "3"]
+    assert await conversation.contents() == ["first", "0", "1", "2"]
 
 
 async def test_one_interruption_from_many_sides_begins_one_run(conversation: Conversation) -> None:

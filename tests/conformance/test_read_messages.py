@@ -6,7 +6,9 @@ import random
 import pytest
 
 from services.storage.errors import MessageNotFound, SessionNotFound
-from services.storage.models import Message
+from services.storage.models import Message, MessageType, NewMessage
+from services.storage.store.base import MESSAGE_OVERHEAD_BYTES
+from services.storage.store.commands import AppendMessages
 from services.storage.store.results import LoadedSession
 from tests.conformance.conversation import MIB, Conversation, new_name, said
 
@@ -83,6 +85,43 @@ async def test_loading_stops_before_it_grows_too_large(conversation: Conversatio
     ]  # fmt: skip
     assert with_traces.truncated
     assert not (await _load(conversation, max_bytes=25_000, include_traces=False)).truncated
+
+
+@pytest.mark.parametrize("include_traces", [True, False])
+async def test_a_long_session_is_loaded_to_the_byte(conversation: Conversation, include_traces: bool) -> None:
+    """As many of the newest as fit, and as were asked for, wherever that ends."""
+    count = 2_100
+    new = [
+        NewMessage(type=MessageType.AI, content="é" * (n % 40), message_id=f"m-{n}", trace=b"t" * (n % 7) or None)
+        for n in range(count)
+    ]
+    for start in range(0, count, 700):
+        await conversation.store.append_messages(
+            AppendMessages(
+                user_id=conversation.user_id,
+                session_id=conversation.session_id,
+                messages=new[start : start + 700],
+            )
+        )
+    newest_first = [
+        MESSAGE_OVERHEAD_BYTES
+        + len(message.content.encode())
+        + len(message.message_id)
+        + (len(message.trace or b"") if include_traces else 0)
+        for message in reversed(new)
+    ]
+    for fit in (999, 1_000, 1_001, 1_999, 2_000, 2_001, 2_099, 2_100):
+        exactly = sum(newest_first[:fit])
+        for max_bytes, expected in ((exactly - 1, fit - 1), (exactly, fit)):
+            loaded = await _load(conversation, max_bytes=max_bytes, include_traces=include_traces)
+            assert len(loaded.messages) == expected
+            assert loaded.truncated == (expected < count)
+    for max_messages in (1_000, 1_001, 2_000, 2_001, 2_100, 3_000):
+        loaded = await _load(conversation, max_messages=max_messages, include_traces=include_traces)
+        first = max(1, count - max_messages + 1)
+        assert [message.position for message in loaded.messages] == list(range(first, count + 1))
+        assert loaded.session == await conversation.store.get_session(conversation.user_id, conversation.session_id)
+        assert loaded.truncated == (max_messages < count)
 
 
 async def test_the_newest_message_is_loaded_however_large(conversation: Conversation) -> None:

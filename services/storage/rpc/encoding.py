@@ -18,7 +18,7 @@ from services.runtime import page_token
 from services.runtime.page_token import PagedQuery
 from services.storage.models import Message, MessageStatus, MessageType, Session
 from services.storage.rpc import replies
-from services.storage.rpc.turns import Turns
+from services.storage.rpc.fairness import Turns
 from services.storage.store.encoded import EncodedMessages, EncodedSessions, MessageParts
 from services.storage.store.results import LoadedSession, MessagePage, SessionCursor, SessionIdPage, SessionPage
 

@@ -13,7 +13,7 @@ from askback.storage.v1 import hitl_service_pb2, run_pb2, run_service_pb2, sessi
 from services.runtime import page_token
 from services.runtime.page_token import PagedQuery
 from services.storage.models import HitlTask, Message, Run, Session
-from services.storage.rpc.turns import Turns
+from services.storage.rpc.fairness import Turns
 from services.storage.store.results import (
     AppendedMessages,
     BegunRun,

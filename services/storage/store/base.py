@@ -21,7 +21,7 @@ leaves no record. The record outlives the session that it speaks of: a repeat th
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 
 from services.storage.models import (
@@ -65,6 +65,9 @@ QUEUE_PLACE_KEPT = timedelta(seconds=15)
 """How long a place in a session's queue is kept for whoever does not ask for it."""
 HOLDER_GRACE = timedelta(seconds=2)
 """How long the holder of a run that is to give way has to end it by itself."""
+
+SessionsDeleted = Callable[[Sequence[str]], Awaitable[None]]
+"""Is told of sessions of one user by their ids."""
 
 
 class ConversationStorage(ABC):
@@ -226,11 +229,19 @@ class ConversationStorage(ABC):
         """
 
     @abstractmethod
-    async def delete_user_data(self, user_id: str, *, request_id: str = "", request_hash: bytes = b"") -> int:
+    async def delete_user_data(
+        self,
+        user_id: str,
+        *,
+        request_id: str = "",
+        request_hash: bytes = b"",
+        on_deleted: SessionsDeleted | None = None,
+    ) -> int:
         """Deletes all that is kept of a user, in batches; returns how many sessions there were.
 
         Cut short, it is called again. What is left, to the end of its day, are records of requests: keyed
-        hashes that keep a late repeat from bringing anything back.
+        hashes that keep a late repeat from bringing anything back. `on_deleted` is told of each batch once it
+        is committed, even where the caller has given up by then, and must not fail.
         """
 
     @abstractmethod

@@ -5,15 +5,16 @@ is at. So there is nothing to invalidate, and a lost, old or foreign value costs
 """
 
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 
 from services.storage.models import HitlState, HitlTask, Message, Run, RunEvent, Session
-from services.storage.store.base import ConversationStorage
+from services.storage.store.base import ConversationStorage, SessionsDeleted
 from services.storage.store.cache.counters import CacheCounters
 from services.storage.store.cache.local import LocalCache
 from services.storage.store.cache.messages import SHARED_FROM_MESSAGES, Local, MessageCache
 from services.storage.store.cache.session_list import LIST_MAX_BYTES
 from services.storage.store.cache.session_lists import SessionListCache
-from services.storage.store.cache.shared import SharedCache
+from services.storage.store.cache.shared import VALUE_KEPT_S, SharedCache
 from services.storage.store.cache.window import WINDOW_MAX_MESSAGES, page_positions
 from services.storage.store.commands import AppendMessages, BeginRun, FinishRun, SaveSession, UpdateSession
 from services.storage.store.encoded import Codec
@@ -35,11 +36,10 @@ from services.storage.store.results import (
     SessionPage,
     UserVersion,
 )
+from services.storage.store.unbroken import UnbrokenWork
 
 LOCAL_MAX_BYTES = 36 * 1024 * 1024
 """Room for the newest messages of 64 sessions at their largest; read through, a process stays within 50 MiB more."""
-
-_IDS_AT_ONCE = 1_000
 
 
 class CachedConversationStorage(ConversationStorage):
@@ -55,12 +55,14 @@ class CachedConversationStorage(ConversationStorage):
         codec: Codec,
         redis: RedisConnection | None,
         local_max_bytes: int = LOCAL_MAX_BYTES,
+        local_kept_s: float = VALUE_KEPT_S,
         shared_from_messages: int = SHARED_FROM_MESSAGES,
     ):
         self._inner = inner
         self._codec = codec
         self._shared = SharedCache(redis)
-        self._local: Local = LocalCache(local_max_bytes)
+        self._local: Local = LocalCache(local_max_bytes, kept_s=local_kept_s)
+        self._deletions = UnbrokenWork()
         self.counters = CacheCounters()
         self._messages = MessageCache(
             inner,
@@ -86,10 +88,13 @@ class CachedConversationStorage(ConversationStorage):
         await self._inner.check()
 
     async def close(self) -> None:
-        await self._messages.close()
-        await self._lists.close()
-        await self._shared.close()
-        await self._inner.close()
+        async with AsyncExitStack() as stack:
+            # Whatever becomes of one, the others are closed.
+            stack.callback(self._local.close)
+            # Those still under way end with the store.
+            stack.push_async_callback(self._deletions.close)
+            for close in (self._inner.close, self._shared.close, self._lists.close, self._messages.close):
+                stack.push_async_callback(close)
 
     async def load_session(
         self, user_id: str, session_id: str, *, max_messages: int, include_traces: bool, max_bytes: int
@@ -192,27 +197,42 @@ class CachedConversationStorage(ConversationStorage):
     async def delete_session(
         self, user_id: str, session_id: str, *, request_id: str = "", request_hash: bytes = b""
     ) -> int:
-        count = await self._inner.delete_session(user_id, session_id, request_id=request_id, request_hash=request_hash)
-        await self._messages.forget(user_id, [session_id])
-        await self._lists.forget(user_id)
-        return count
+        async def delete() -> int:
+            try:
+                return await self._inner.delete_session(
+                    user_id, session_id, request_id=request_id, request_hash=request_hash
+                )
+            finally:
+                # Where it fails as well: a first try may have deleted what the second does not find.
+                await self._forget(user_id, [session_id])
 
-    async def delete_user_data(self, user_id: str, *, request_id: str = "", request_hash: bytes = b"") -> int:
-        session_ids = await self._session_ids(user_id)
-        count = await self._inner.delete_user_data(user_id, request_id=request_id, request_hash=request_hash)
-        await self._messages.forget(user_id, session_ids)
-        await self._lists.forget(user_id)
-        return count
+        return await self._deletions.run(delete())
 
-    async def _session_ids(self, user_id: str) -> Sequence[str]:
-        ids: list[str] = []
-        after: SessionCursor | None = None
-        while True:
-            page = await self._inner.list_session_ids(user_id, page_size=_IDS_AT_ONCE, after=after)
-            ids += page.session_ids
-            after = page.next
-            if after is None:
-                return ids
+    async def delete_user_data(
+        self,
+        user_id: str,
+        *,
+        request_id: str = "",
+        request_hash: bytes = b"",
+        on_deleted: SessionsDeleted | None = None,
+    ) -> int:
+        async def tell(session_ids: Sequence[str]) -> None:
+            await self._forget(user_id, session_ids)
+            if on_deleted is not None:
+                await on_deleted(session_ids)
+
+        try:
+            return await self._inner.delete_user_data(
+                user_id, request_id=request_id, request_hash=request_hash, on_deleted=tell
+            )
+        finally:
+            # What an earlier try has deleted is told by none.
+            held = [session_id for owner, session_id in self._local.keys() if owner == user_id]
+            await self._deletions.run(self._forget(user_id, [name for name in held if isinstance(name, str)]))
+
+    async def _forget(self, user_id: str, session_ids: Sequence[str]) -> None:
+        names = [*self._messages.forget(user_id, session_ids), *self._lists.forget(user_id)]
+        await self._shared.delete(names)
 
     async def user_version(self, user_id: str) -> UserVersion:
         return await self._inner.user_version(user_id)

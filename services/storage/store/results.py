@@ -31,6 +31,21 @@ class BegunRun:
     human_message: Message | None = None
     queued_ahead: int = 0
 
+    @classmethod
+    def without_hold(cls, run: Run, session: Session, *, already_begun: bool, queued_ahead: int = 0) -> "BegunRun":
+        """For whoever is not the run's holder, or is not yet."""
+        return cls(
+            run=run,
+            session=session,
+            already_begun=already_begun,
+            is_holder=False,
+            fencing_token=0,
+            context=(),
+            context_truncated=False,
+            claimed_task=None,
+            queued_ahead=queued_ahead,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedRun:

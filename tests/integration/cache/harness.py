@@ -1,11 +1,12 @@
 """The store beneath a cache, which tells how often it was read, and waits where a test wants it to."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from services.storage.models import Session
 from services.storage.rpc.encoding import ReplyCodec
+from services.storage.store.base import SessionsDeleted
 from services.storage.store.cache.shared import messages_key, sessions_key
 from services.storage.store.cached import CachedConversationStorage
 from services.storage.store.postgres import PostgresConversationStorage
@@ -18,14 +19,22 @@ PLENTY = 15 * 1024 * 1024
 
 
 class WatchedStorage(PostgresConversationStorage):
-    """Counts what is read, and holds back what was read of messages and lists while its gate is closed."""
+    """Counts what is read, and holds back what was read of messages and lists while its gate is closed.
+
+    A deletion has a gate of its own, which it comes to once it is committed.
+    """
 
     gets = 0
     loads = 0
     lists = 0
     reading = 0
     """Reads of messages that are done with the database, and held back."""
+    deleting = 0
+    """Deletions that are done with the database, and held back."""
     gate: asyncio.Event | None = None
+    deletion_gate: asyncio.Event | None = None
+    deletion_failure: Exception | None = None
+    before_deleting_user: Callable[[], Awaitable[None]] | None = None
     _failure: Exception | None = None
 
     def close_gate(self) -> None:
@@ -68,6 +77,34 @@ class WatchedStorage(PostgresConversationStorage):
         await self._pass_gate()
         return page
 
+    async def delete_session(
+        self, user_id: str, session_id: str, *, request_id: str = "", request_hash: bytes = b""
+    ) -> int:
+        count = await super().delete_session(user_id, session_id, request_id=request_id, request_hash=request_hash)
+        self.deleting += 1
+        try:
+            if self.deletion_gate is not None:
+                await self.deletion_gate.wait()
+            if self.deletion_failure is not None:
+                raise self.deletion_failure
+        finally:
+            self.deleting -= 1
+        return count
+
+    async def delete_user_data(
+        self,
+        user_id: str,
+        *,
+        request_id: str = "",
+        request_hash: bytes = b"",
+        on_deleted: SessionsDeleted | None = None,
+    ) -> int:
+        if self.before_deleting_user is not None:
+            await self.before_deleting_user()
+        return await super().delete_user_data(
+            user_id, request_id=request_id, request_hash=request_hash, on_deleted=on_deleted
+        )
+
     async def _pass_gate(self) -> None:
         if self.gate is not None:
             await self.gate.wait()
@@ -95,14 +132,19 @@ class Replica:
 
 @asynccontextmanager
 async def replica(
-    database_url: str, redis_url: str | None, *, redis_budget_s: float = 5.0, **layers: int
+    database_url: str,
+    redis_url: str | None,
+    *,
+    redis_budget_s: float = 5.0,
+    local_kept_s: float = 3_600,
+    **layers: int,
 ) -> AsyncIterator[Replica]:
     """Its cache asks Redis for sessions of any size, and waits for it on a busy machine, unless told otherwise."""
     redis = None if redis_url is None else RedisConnection.open(redis_url, budget_s=redis_budget_s)
     inner = await WatchedStorage.open(database_url)
     assert isinstance(inner, WatchedStorage)
     layers = {"shared_from_messages": 1} | layers
-    store = CachedConversationStorage(inner, codec=ReplyCodec(), redis=redis, **layers)
+    store = CachedConversationStorage(inner, codec=ReplyCodec(), redis=redis, local_kept_s=local_kept_s, **layers)
     try:
         yield Replica(inner, store, redis)
     finally:

@@ -18,7 +18,7 @@ from services.storage.models import (
 from services.storage.store.commands import BeginRun, FinishRun
 from services.storage.store.postgres import PostgresConversationStorage, PostgresLimits
 from services.storage.store.postgres.database import Database
-from services.storage.store.postgres.upkeep import drop_lost_places, end_expired_runs, expire_hitl_tasks
+from services.storage.store.postgres.due import drop_lost_places, end_expired_runs, expire_hitl_tasks
 from services.storage.store.results import BegunRun
 from tests.integration.postgres_store.scripted_log import ScriptedLog
 
@@ -129,6 +129,26 @@ async def test_a_sweep_passes_over_a_session_that_another_holds(
     assert log.ended == []
     assert await end_expired_runs(database, log) == 1
     assert log.ended == [lost.run.run_id]
+
+
+async def test_a_sweep_passes_over_what_cannot_be_ended(
+    store: PostgresConversationStorage, database: Database, log: ScriptedLog, administrator: asyncpg.Connection
+) -> None:
+    """However many of them come first."""
+    log.reply = "half a reply"
+    for n in range(120):
+        await _begin(store, session_id=f"broken {n}", lease=RUN_OUT)
+    # The place of the reply is taken.
+    await administrator.execute("""
+        INSERT INTO messages (user_id, session_id, position, message_id, type, status, content, create_time, run_id)
+        SELECT user_id, session_id, 2, 'stray', type, status, content, create_time, run_id FROM messages""")
+    lost = [await _begin(store, session_id=f"{n}", lease=RUN_OUT) for n in range(3)]
+    assert await end_expired_runs(database, log) == 3
+    for begun in lost:
+        assert (await store.get_run("u", begun.run.run_id)).status is RunStatus.FAILED
+    assert await end_expired_runs(database, log) == 0
+    await administrator.execute("DELETE FROM messages WHERE message_id = 'stray'")
+    assert await end_expired_runs(database, log) + await end_expired_runs(database, log) == 120
 
 
 async def test_a_sweep_waits_a_while_for_a_log_that_is_away(

@@ -92,6 +92,17 @@ async def test_the_newest_messages_of_a_session_are_loaded_by_their_own_rows(met
     assert PAGE <= await meter.rows_read() <= PAGE_ROWS
 
 
+async def test_loading_all_that_fits_reads_little_beyond_it(meter: Meter, administrator: asyncpg.Connection) -> None:
+    """However many small messages would have fitted: lengths of a step of them at a time, then what is returned."""
+    await administrator.execute("UPDATE messages SET content = repeat('x', 1000)")
+    await administrator.execute("VACUUM messages")
+    await administrator.execute("SELECT pg_stat_force_next_flush()")
+    await meter.start()
+    loaded = await meter.store.load_session("u", "s-1", max_messages=0, include_traces=False, max_bytes=300_000)
+    assert 250 < len(loaded.messages) < 300 and loaded.truncated
+    assert await meter.rows_read() < 2_500
+
+
 @pytest.mark.parametrize("continued", [False, True], ids=["first page", "in the middle"])
 @pytest.mark.parametrize("full", [False, True], ids=["basic", "full"])
 async def test_a_page_of_sessions_reads_its_own_rows(

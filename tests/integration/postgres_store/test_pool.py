@@ -154,6 +154,24 @@ async def test_a_silent_server_is_noticed_long_before_the_statements_own_limit(w
         await _all_places_are_free(database)
 
 
+async def test_a_silent_server_is_noticed_after_one_that_spoke_nonsense(
+    wire: Wire, administrator: asyncpg.Connection
+) -> None:
+    async with _opened(wire, replace(LIMITS, statement_timeout_s=60, silence_s=0.5, ping_after_idle_s=60)) as database:
+        slow = asyncio.create_task(database.rows(_SLEEP, {}))
+        await until_sleeping(administrator, 1)
+        # A call that is at work for long has the server asked, on a connection of its own.
+        wire.garble(b"askback-storage")
+        async with asyncio.timeout(10):
+            for _ in range(2):
+                await wire.opens()
+            wire.stall()
+            with pytest.raises(DatabaseUnavailable):
+                await slow
+        wire.garble(b"")
+        wire.resume()
+
+
 async def test_a_long_statement_of_a_server_that_answers_others_goes_on(wire: Wire) -> None:
     async with _opened(wire, replace(LIMITS, silence_s=0.2)) as database:
         assert len(await database.rows(Statement("SELECT pg_sleep(1.5)"), {})) == 1

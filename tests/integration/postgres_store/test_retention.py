@@ -14,6 +14,8 @@ from services.storage.models import ConflictPolicy, MessageType, NewMessage, Run
 from services.storage.store.commands import AppendMessages, BeginRun, FinishRun
 from services.storage.store.events import NoEventLog
 from services.storage.store.postgres import PostgresConversationStorage, PostgresUpkeep
+from services.storage.store.postgres.database import Database
+from services.storage.store.postgres.retention import OldRuns
 from tests.integration.postgres_store.conftest import LIMITS
 
 DAY = timedelta(days=1)
@@ -241,6 +243,23 @@ async def test_the_events_of_a_deleted_sessions_runs_are_forgotten(
     assert sorted(events.runs) == sorted(gone)
 
 
+class SlowlyForgotten(Forgotten):
+    """Takes longer for the runs of one transaction than a batch may take."""
+
+    async def forget(self, user_id: str, run_ids: Sequence[str]) -> None:
+        await asyncio.sleep(0.6)
+
+
+async def test_a_batch_ends_early_where_it_takes_long(
+    store: PostgresConversationStorage, database_url: str, administrator: asyncpg.Connection
+) -> None:
+    for user_id in ("u", "v", "w"):
+        await _append(store, "past", user_id=user_id)
+    await _expire(administrator, "past")
+    async with _upkeep(database_url, events=SlowlyForgotten()) as upkeep:
+        assert await _all(upkeep.delete_expired_sessions) == [1, 1, 1, 0]
+
+
 async def test_old_runs_go_but_for_each_sessions_last(
     store: PostgresConversationStorage, upkeep: PostgresUpkeep, administrator: asyncpg.Connection
 ) -> None:
@@ -286,6 +305,60 @@ async def test_old_runs_behind_many_that_stay_are_found(
     last = await _turn(store, "s")
     assert sum(await _all(upkeep.delete_old_runs)) == 1
     assert (await store.get_run("u", last)).run_id == last
+
+
+async def test_the_walk_through_old_runs_comes_to_its_end_however_long_it_takes(
+    store: PostgresConversationStorage, database: Database, administrator: asyncpg.Connection
+) -> None:
+    """More sessions have one left than are looked at before it is time to start anew."""
+    await _turn(store, "s")
+    await administrator.execute("""
+        INSERT INTO sessions (user_id, session_id, uid, create_time, update_time)
+        SELECT 'u', 'only ' || n, n, now(), now() FROM generate_series(1, 10500) AS n;
+        INSERT INTO runs (user_id, run_id, session_id, request_id, holder_id, status, fencing_token, lease,
+            lease_expire_time, human_position, human_message_id, create_time, finish_time)
+        SELECT user_id, 'run of ' || session_id, session_id, '', '', 3, 1, '1 min', now(), 1, 'm', now(),
+            now() - interval '50 days'
+        FROM sessions WHERE session_id LIKE 'only%';
+        UPDATE runs SET finish_time = now() - interval '40 days' WHERE session_id = 's';
+        ANALYZE runs""")
+    await _turn(store, "s")
+    walk = OldRuns(database, ttl=30 * DAY, again_after=timedelta())
+    assert [await walk.delete_batch() for _ in range(2)] == [0, 1]
+
+
+async def test_runs_that_were_their_sessions_last_go_once_the_walk_starts_anew(
+    store: PostgresConversationStorage, database: Database, administrator: asyncpg.Connection
+) -> None:
+    old = await _turn(store, "s")
+    await administrator.execute("UPDATE runs SET finish_time = now() - interval '31 days'")
+    walk = OldRuns(database, ttl=30 * DAY, again_after=timedelta())
+    assert await walk.delete_batch() == 0
+    young = await _turn(store, "s")
+    assert await walk.delete_batch() == 1
+    left = [row["run_id"] for row in await administrator.fetch("SELECT run_id FROM runs")]
+    assert young in left and old not in left
+
+
+async def test_what_is_due_waits_for_no_deletion(
+    store: PostgresConversationStorage, database_url: str, administrator: asyncpg.Connection
+) -> None:
+    """A large session holds up its deletion alone."""
+    await _append(store, "large")
+    await _expire(administrator, "large")
+    begun = await store.begin_run(BeginRun(user_id="u", session_id="dead", message="words", lease=timedelta(minutes=1)))
+    await administrator.execute("UPDATE runs SET lease_expire_time = now() - interval '1 h'")
+    async with _upkeep(database_url) as upkeep, administrator.transaction():
+        # Its messages are held, so that the transaction of its deletion lasts.
+        await administrator.execute("SELECT FROM messages WHERE session_id = 'large' FOR UPDATE")
+        deleting = asyncio.create_task(upkeep.delete_expired_sessions())
+        async with asyncio.timeout(10):
+            while not await administrator.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
+                await administrator.execute("SELECT pg_sleep(0.01)")
+        assert await upkeep.end_expired_runs() == 1
+        deleting.cancel()
+        await asyncio.gather(deleting, return_exceptions=True)
+    assert (await store.get_run("u", begun.run.run_id)).status is RunStatus.FAILED
 
 
 async def test_records_of_requests_go_after_a_day(

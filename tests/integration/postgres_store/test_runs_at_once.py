@@ -34,7 +34,7 @@ from services.storage.models import (
 from services.storage.store.commands import BeginRun, FinishRun
 from services.storage.store.postgres import PostgresConversationStorage, PostgresLimits
 from services.storage.store.postgres.database import Database
-from services.storage.store.postgres.upkeep import drop_lost_places, end_expired_runs, expire_hitl_tasks
+from services.storage.store.postgres.due import drop_lost_places, end_expired_runs, expire_hitl_tasks
 from services.storage.store.results import BegunRun
 from tests.integration.postgres_store.scripted_log import ScriptedLog
 

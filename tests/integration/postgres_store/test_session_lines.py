@@ -5,12 +5,14 @@ import asyncio
 import asyncpg
 import pytest
 
-from services.storage.errors import Contention
+from services.storage.errors import Contention, DatabaseUnavailable
 from services.storage.models import MessageType, NewMessage
 from services.storage.store.base import ConversationStorage
 from services.storage.store.commands import AppendMessages
+from services.storage.store.postgres import PostgresConversationStorage
 from services.storage.store.postgres.session_lines import SessionLines
 from tests.integration.postgres_store.conftest import LIMITS
+from tests.integration.postgres_store.wire import wire_to
 
 
 async def _append(store: ConversationStorage, session_id: str) -> int:
@@ -20,6 +22,10 @@ async def _append(store: ConversationStorage, session_id: str) -> int:
         )
     )
     return appended.messages[0].position
+
+
+async def _answers() -> bool:
+    return True
 
 
 async def test_a_session_that_is_held_leaves_connections_for_the_others(
@@ -64,9 +70,23 @@ async def test_whoever_leaves_the_line_lets_the_next_come(
     assert sorted(await asyncio.gather(*waiting[:leaves], *waiting[leaves + 1 :])) == [2, 3, 4]
 
 
+async def test_writes_in_line_before_a_silent_database_are_told_that_it_is_away(database_url: str) -> None:
+    """And not that others were quicker."""
+    async with wire_to(database_url) as wire:
+        store = await PostgresConversationStorage.open(wire.url, limits=LIMITS)
+        try:
+            await _append(store, "held")
+            wire.stall()
+            outcomes = await asyncio.gather(*(_append(store, "held") for _ in range(4)), return_exceptions=True)
+            assert [type(outcome) for outcome in outcomes] == [DatabaseUnavailable] * 4
+            wire.resume()
+        finally:
+            await store.close()
+
+
 async def test_whoever_comes_while_the_next_is_called_stands_behind_it() -> None:
     """And for no longer than any other."""
-    lines = SessionLines(wait_s=0.05)
+    lines = SessionLines(wait_s=0.05, answers=_answers)
     first_may_go, second_may_go = asyncio.Event(), asyncio.Event()
 
     async def write(may_go: asyncio.Event) -> None:

@@ -23,6 +23,7 @@ class Wire:
         self._sides: set[asyncio.StreamWriter] = set()
         self._losing = b""
         self._question = b""
+        self._garbled = b""
 
     @property
     def loses(self) -> bool:
@@ -32,6 +33,10 @@ class Wire:
     def lose(self, reply: bytes, *, to: bytes = b"") -> None:
         """The next reply that holds this, to a question that holds that, is lost with its connection."""
         self._losing, self._question = reply, to
+
+    def garble(self, word: bytes) -> None:
+        """From now on this comes from the server as bytes that are no text; nothing restores it but b""."""
+        self._garbled = word
 
     def stall(self) -> None:
         """Takes connections and bytes, and passes none on: a server that is frozen, or a hole on the way to it."""
@@ -106,6 +111,8 @@ class Wire:
             if asked.is_set() and self._losing and self._losing in carried:
                 self._losing = b""
                 return
+            if self._garbled:
+                carried = carried.replace(self._garbled, b"\xff" * len(self._garbled))
             client.write(carried)
             await client.drain()
 

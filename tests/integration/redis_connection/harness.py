@@ -81,7 +81,12 @@ async def private_redis(folder: Path) -> AsyncIterator[RedisServer]:
 
 
 class Way:
-    """A way to a server. Once cut, what is connected stays so and hears nothing more; a new connection works."""
+    """A way to a server. Once cut, what is connected stays so and hears nothing more; a new connection works.
+
+    Each piece that is carried takes `delay_s`.
+    """
+
+    delay_s = 0.0
 
     def __init__(self, server: RedisServer) -> None:
         self._target = urlsplit(server.url)
@@ -102,9 +107,20 @@ class Way:
         is_passable = self._is_passable
         far_reader, far_writer = await asyncio.open_connection(self._target.hostname, self._target.port)
         await asyncio.gather(
-            _pass_on(reader, far_writer, is_passable),
-            _pass_on(far_reader, writer, is_passable),
+            self._pass_on(reader, far_writer, is_passable),
+            self._pass_on(far_reader, writer, is_passable),
         )
+
+    async def _pass_on(
+        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, is_passable: asyncio.Event
+    ) -> None:
+        try:
+            while data := await source.read(65_536):
+                await asyncio.sleep(self.delay_s)
+                await is_passable.wait()
+                sink.write(data)
+        finally:
+            sink.close()
 
 
 @asynccontextmanager
@@ -124,15 +140,6 @@ async def way_to(server: RedisServer) -> AsyncIterator[Way]:
         for task in leading:
             task.cancel()
         await asyncio.gather(*leading, return_exceptions=True)
-
-
-async def _pass_on(source: asyncio.StreamReader, sink: asyncio.StreamWriter, is_passable: asyncio.Event) -> None:
-    try:
-        while data := await source.read(65_536):
-            await is_passable.wait()
-            sink.write(data)
-    finally:
-        sink.close()
 
 
 async def until(condition: Callable[[], Awaitable[bool]], *, within_s: float = 5.0) -> None:

@@ -107,8 +107,8 @@ class _Value:
         self.memory_bytes = memory_bytes
 
 
-def test_what_was_used_last_is_kept_within_the_bound() -> None:
-    cache: LocalCache[str, _Value] = LocalCache(100)
+async def test_what_was_used_last_is_kept_within_the_bound() -> None:
+    cache: LocalCache[str, _Value] = LocalCache(100, kept_s=3_600)
     for key in "abc":
         cache.put(key, _Value(30))
     cache.get("a")
@@ -120,3 +120,5 @@ def test_what_was_used_last_is_kept_within_the_bound() -> None:
     cache.drop("c")
     cache.drop("c")
     assert (sorted(cache.keys()), cache.memory_bytes) == (["a", "d"], 50)
+    cache.close()
+    assert (cache.keys(), cache.memory_bytes) == ((), 0)

@@ -123,6 +123,23 @@ async def test_one_kind_that_fails_harms_no_other() -> None:
     assert not +backlog.left
 
 
+class SlowDeletion(Backlog):
+    """A deletion that does not come to its end."""
+
+    async def delete_expired_sessions(self) -> int:
+        await super().delete_expired_sessions()
+        never: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        return await never
+
+
+async def test_what_is_due_waits_for_no_deletion() -> None:
+    backlog = SlowDeletion()
+    async with running_upkeep(backlog, interval_s=INTERVAL_S):
+        await backlog.wait_for("delete_expired_sessions")
+        before = backlog.calls.count("end_expired_runs")
+        await backlog.wait_for("end_expired_runs", times=before + 3)
+
+
 async def test_nothing_is_done_once_it_was_left() -> None:
     backlog = Backlog()
     async with running_upkeep(backlog, interval_s=INTERVAL_S):

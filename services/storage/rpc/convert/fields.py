@@ -9,7 +9,7 @@ from google.protobuf.message import Message as WireMessage
 
 from askback.storage.v1 import hitl_service_pb2, run_service_pb2, session_service_pb2
 from services.storage.rpc.checks import Checks
-from services.storage.rpc.turns import Turns
+from services.storage.rpc.fairness import Turns
 
 MAX_MESSAGE_BYTES = 32_768
 MAX_TITLE_BYTES = 1_024

@@ -13,8 +13,8 @@ from services.storage.rpc.convert.fields import (
     request_hash_in_turns,
     session_of,
 )
+from services.storage.rpc.fairness import Turns
 from services.storage.rpc.trace import MAX_TRACE_BYTES, MAX_TRACE_PARTS, bounded, has_too_many_parts, normalized
-from services.storage.rpc.turns import Turns
 from services.storage.store.commands import AppendMessages, SaveSession
 
 MAX_CONTENT_BYTES = 1_024 * 1_024

@@ -83,13 +83,16 @@ class MessageCache:
                 self._counters.extended += 1
                 self._keep_here(window)
 
-    async def forget(self, user_id: str, session_ids: Sequence[str]) -> None:
-        """The sessions are deleted: nothing is served of them as it is, and now nothing is held either."""
+    def forget(self, user_id: str, session_ids: Sequence[str]) -> Sequence[str]:
+        """The sessions are deleted: nothing is served of them as it is, and now nothing is held here either.
+
+        Returns the names of what may be held in Redis.
+        """
         # What is being read may be of before, and is not kept any more.
         self._forgotten += 1
         for session_id in session_ids:
             self._local.drop((user_id, session_id))
-        await self._shared.delete([messages_key(user_id, session_id) for session_id in session_ids])
+        return [messages_key(user_id, session_id) for session_id in session_ids]
 
     async def close(self) -> None:
         await self._lookups.close()

@@ -1,5 +1,6 @@
 """Where the first page of each user's sessions is kept between reads."""
 
+from collections.abc import Sequence
 from functools import partial
 
 import structlog
@@ -50,12 +51,15 @@ class SessionListCache:
         # Whoever joined late may have come after the time at which it changes by itself.
         return read if read.is_at(version) else None
 
-    async def forget(self, user_id: str) -> None:
-        """The user has deleted something: nothing of it is held any more."""
+    def forget(self, user_id: str) -> Sequence[str]:
+        """The user has deleted something: nothing of it is held here any more.
+
+        Returns the names of what may be held in Redis.
+        """
         self._forgotten += 1
         for full in (False, True):
             self._local.drop((user_id, full))
-        await self._shared.delete([sessions_key(user_id, full=full) for full in (False, True)])
+        return [sessions_key(user_id, full=full) for full in (False, True)]
 
     async def close(self) -> None:
         await self._lookups.close()

@@ -6,6 +6,7 @@ follows is that a read goes to the database.
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from contextvars import Context
 from functools import partial
 from typing import cast
@@ -20,7 +21,7 @@ from services.storage.store.redis_connection import RedisConnection, RedisUnavai
 VALUE_KEPT_S = 3_600
 MAX_PUTS_UNDER_WAY = 32
 """Fills that Redis has not taken yet; beyond them a value is not stored."""
-_DELETES_AT_ONCE = 100
+_DELETES_AT_ONCE = 200
 
 _log = structlog.get_logger()
 
@@ -77,10 +78,8 @@ class SharedCache:
             return
         for start in range(0, len(keys), _DELETES_AT_ONCE):
             some = keys[start : start + _DELETES_AT_ONCE]
-            try:
+            with suppress(RedisUnavailable):
                 await self._connection.run(partial(_delete, keys=some))
-            except RedisUnavailable:
-                return
 
     async def close(self) -> None:
         """Once what is being stored has been."""
@@ -114,5 +113,8 @@ async def _get(redis: Redis, *, key: str) -> bytes | None:
 
 
 async def _delete(redis: Redis, *, keys: Sequence[str]) -> None:
-    for key in keys:
-        await redis.delete(key)
+    # A command for each key: on a cluster, they lie on different slots.
+    async with redis.pipeline(transaction=False) as pipeline:
+        for key in keys:
+            pipeline.unlink(key)
+        await pipeline.execute()

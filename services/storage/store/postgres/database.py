@@ -161,10 +161,20 @@ class Database:
         except FAILURES as error:
             await self._fail(error)
 
+    async def answers(self) -> bool:
+        """Whether the server says anything within the time that a call waits for a connection."""
+        try:
+            async with asyncio.timeout(self._limits.pool_wait_s):
+                await self._probe.ask()
+        except FAILURES:
+            return False
+        return True
+
     async def transaction(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         """Commits what `work` does once it returns; run anew where PostgreSQL asks for that.
 
-        `work` may thus run several times, each time from nothing, and must have no effect but on its connection.
+        `work` may thus run several times, each time from nothing, and whatever effect it has beside that on its
+        connection must bear it: to be had again, and to stay where nothing is committed.
         """
         return await self._attempt(partial(_in_transaction, begin=self._begin, work=work))
 
@@ -210,12 +220,12 @@ class Database:
         """Calls need not wait for their own limit where the server answers nobody."""
         while True:
             await asyncio.sleep(_GLANCE_S)
-            self._pool.trim()
-            if self._pool.longest_wait_s() < _LONG_S:
-                continue
             try:
-                await self._probe.ask()
-            except FAILURES as error:
+                self._pool.trim()
+                if self._pool.longest_wait_s() >= _LONG_S:
+                    await self._probe.ask()
+            except Exception as error:
+                # Whatever a server may say: with this dead, calls would wait in vain from then on.
                 _log.debug("database_asked_in_vain", cause=type(error).__name__)
 
     async def _look(self) -> bool:
@@ -253,21 +263,13 @@ class Database:
 
     async def _fail(self, error: Exception) -> NoReturn:
         failure = as_port_error(error, statement_timeout_s=self._limits.statement_timeout_s)
-        if isinstance(error, PoolTimeout) and not await self._answers():
+        if isinstance(error, PoolTimeout) and not await self.answers():
             # Its connections are not at work, but wait for a server that is silent.
             failure = DatabaseUnavailable()
         if isinstance(failure, DatabaseUnavailable):
             _log.warning("database_unavailable", cause=type(error).__name__, sqlstate=sqlstate(error))
         # A fault's cause quotes what users wrote, and a fault is logged with its cause.
         raise failure from (error if isinstance(failure, ServiceError) else None)
-
-    async def _answers(self) -> bool:
-        try:
-            async with asyncio.timeout(self._limits.pool_wait_s):
-                await self._probe.ask()
-        except FAILURES:
-            return False
-        return True
 
 
 async def _in_transaction(driver: Driver, *, begin: str, work: Callable[[Connection], Awaitable[T]]) -> T:

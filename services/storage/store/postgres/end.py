@@ -1,7 +1,7 @@
 """Ending a run without its holder: it died, was asked to stop and did not, or has to give way.
 
-The log of the run is read before the transaction that ends it, which checks anew that the run is to be ended;
-and it is closed after that, so that a holder that still lives writes no more.
+Once nothing can keep the run alive any more, its log is closed, so that a holder that still lives tells no more,
+and then read: what anyone has seen of the reply is what is stored.
 """
 
 from dataclasses import dataclass
@@ -54,24 +54,31 @@ class RunName:
     run_id: str
 
 
-async def end_without_holder(database: Database, log: RunEventLog, run: RunName, ending: Ending) -> bool:
-    """Ends the run with what its log has, as far as that can be reached. False where it is not to be ended."""
-    try:
-        said = await log.reply_text(run.user_id, run.run_id)
-    except EventLogUnavailable:
-        said = ""
-    return await end_with_text(database, log, run, ending, said=said)
-
-
-async def end_with_text(
-    database: Database, log: RunEventLog, run: RunName, ending: Ending, *, said: str, waits: bool = True
+async def end_without_holder(
+    database: Database,
+    log: RunEventLog,
+    run: RunName,
+    ending: Ending,
+    *,
+    waits: bool = True,
+    needs_log: bool = False,
 ) -> bool:
-    """As end_without_holder; without `waits` it is not ended either where another holds its session just now."""
-    work = partial(_end, run=run, ending=ending, text=_as_stored(said), waits=waits)
-    ended = await database.transaction(work)
-    if ended:
-        await log.end(run.user_id, run.run_id)
-    return ended
+    """Ends the run with what its log has of the reply. False where it is not to be ended.
+
+    Without `waits` it is not ended either where another holds its session just now; nor with `needs_log` where
+    the log cannot be reached, which then raises EventLogUnavailable.
+    """
+    return await database.transaction(partial(_end, log=log, run=run, ending=ending, waits=waits, needs_log=needs_log))
+
+
+async def _last_words(log: RunEventLog, run: RunName, *, needs_log: bool) -> str:
+    await log.end(run.user_id, run.run_id)
+    try:
+        return _as_stored(await log.reply_text(run.user_id, run.run_id))
+    except EventLogUnavailable:
+        if needs_log:
+            raise
+        return ""
 
 
 def _as_stored(said: str) -> str:
@@ -129,8 +136,13 @@ _LOCK = """
 _LOCKS = {True: Statement(_LOCK), False: Statement(f"{_LOCK} SKIP LOCKED")}
 """By whether it waits."""
 
-# The lease is compared by the very statement that ends the run: a renewal at the same time comes before it,
-# and keeps the run alive, or after it, and is refused.
+# A renewal at the same time comes before this, and keeps the run alive, or waits for its end, and is refused.
+_LOCK_RUN = Statement("""
+    SELECT r.answered_task_id FROM runs AS r
+    WHERE r.user_id = :user_id AND r.run_id = :run_id AND r.status = 2
+        AND (r.lease_expire_time <= clock_timestamp() OR NOT CAST(:after_lease AS boolean))
+    FOR UPDATE""")
+
 _END = Statement(f"""
     UPDATE runs AS r
     SET status = CAST(:status AS smallint),
@@ -138,9 +150,8 @@ _END = Statement(f"""
         error_code = :error_code, error_reason = :error_reason, error_message = :error_message,
         finish_time = clock_timestamp(), session_revision = :revision, ai_position = :ai_position,
         ai_message_id = :ai_message_id
-    WHERE r.user_id = :user_id AND r.run_id = :run_id AND r.status = 2
-        AND (r.lease_expire_time <= clock_timestamp() OR NOT CAST(:after_lease AS boolean))
-    RETURNING r.answered_task_id, r.finish_time""")
+    WHERE r.user_id = :user_id AND r.run_id = :run_id
+    RETURNING r.finish_time""")
 
 _FREE = Statement(f"""
     WITH the_change AS ({CHANGED})
@@ -151,17 +162,23 @@ _FREE = Statement(f"""
     WHERE s.user_id = :user_id AND s.session_id = :session_id""")
 
 
-async def _end(connection: Connection, *, run: RunName, ending: Ending, text: str, waits: bool) -> bool:
+async def _end(
+    connection: Connection, *, log: RunEventLog, run: RunName, ending: Ending, waits: bool, needs_log: bool
+) -> bool:
     names = {"user_id": run.user_id, "session_id": run.session_id}
     session = await connection.row(_LOCKS[waits], names)
     if session is None or session.active_run_id != run.run_id:
         return False
+    run_names = {"user_id": run.user_id, "run_id": run.run_id}
+    locked = await connection.row(_LOCK_RUN, {**run_names, "after_lease": ending.after_lease})
+    if locked is None:
+        return False
+    text = await _last_words(log, run, needs_log=needs_log)
     position, message_id = (session.message_count + 1, new_id()) if text else (0, "")
-    ended = await connection.row(
+    ended = await connection.one(
         _END,
         {
-            "user_id": run.user_id,
-            "run_id": run.run_id,
+            **run_names,
             "status": ending.status,
             "error_code": ending.error.code if ending.error else None,
             "error_reason": ending.error.reason if ending.error else None,
@@ -169,19 +186,18 @@ async def _end(connection: Connection, *, run: RunName, ending: Ending, text: st
             "revision": session.revision + 1,
             "ai_position": position,
             "ai_message_id": message_id,
-            "after_lease": ending.after_lease,
         },
     )
-    if ended is None:
-        return False
     if text:
         reply = _reply(text, ending, run=run, position=position, message_id=message_id, now=ended.finish_time)
         await connection.execute(
             INSERT_MESSAGE, insert_parameters(reply, user_id=run.user_id, session_id=run.session_id)
         )
     task = None
-    if ended.answered_task_id:
-        task = await set_state(connection, user_id=run.user_id, task_id=ended.answered_task_id, state=HitlState.PENDING)
+    if locked.answered_task_id:
+        task = await set_state(
+            connection, user_id=run.user_id, task_id=locked.answered_task_id, state=HitlState.PENDING
+        )
     await connection.execute(
         _FREE,
         {

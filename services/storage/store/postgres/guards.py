@@ -1,12 +1,13 @@
 """What may stand in the way of a write to a session, and what is done about it."""
 
 from services.storage.errors import RevisionMismatch, RunInProgress
+from services.storage.models import RunStatus
 from services.storage.store.postgres.runs import ExpiredRunFound
 
 _RETRY_AFTER_S = 1.0
 
-HOLDING_RUN = """
-    LEFT JOIN runs AS r ON r.user_id = s.user_id AND r.run_id = s.active_run_id AND r.status = 2"""
+HOLDING_RUN = f"""
+    LEFT JOIN runs AS r ON r.user_id = s.user_id AND r.run_id = s.active_run_id AND r.status = {RunStatus.RUNNING}"""
 LEASE_EXPIRED = "coalesce(r.lease_expire_time <= clock_timestamp(), false)"
 """Of the run that holds `sessions AS s`."""
 

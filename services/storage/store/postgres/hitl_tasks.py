@@ -23,13 +23,15 @@ async def find_task(connection: Connection, *, user_id: str, task_id: str) -> Hi
     return None if row is None else to_hitl_task(row)
 
 
+_IS_PAST = "t.expire_time <= statement_timestamp()"
+
 _IN_STATE = {
-    HitlState.UNKNOWN: "t.state NOT BETWEEN 1 AND 5",
-    HitlState.PENDING: "t.state = 1 AND t.expire_time > statement_timestamp()",
-    HitlState.CLAIMED: "t.state = 2",
-    HitlState.ANSWERED: "t.state = 3",
-    HitlState.EXPIRED: "(t.state = 4 OR (t.state = 1 AND t.expire_time <= statement_timestamp()))",
-    HitlState.CANCELLED: "t.state = 5",
+    HitlState.UNKNOWN: f"t.state NOT BETWEEN {HitlState.PENDING} AND {HitlState.CANCELLED}",
+    HitlState.PENDING: f"t.state = {HitlState.PENDING} AND NOT {_IS_PAST}",
+    HitlState.CLAIMED: f"t.state = {HitlState.CLAIMED}",
+    HitlState.ANSWERED: f"t.state = {HitlState.ANSWERED}",
+    HitlState.EXPIRED: f"(t.state = {HitlState.EXPIRED} OR (t.state = {HitlState.PENDING} AND {_IS_PAST}))",
+    HitlState.CANCELLED: f"t.state = {HitlState.CANCELLED}",
 }
 
 _ORDER = "t.create_time, t.task_id"
@@ -87,7 +89,7 @@ _OPEN = Statement(f"""
          create_time, expire_time)
     VALUES
         (:user_id, :task_id, :session_id, :run_id, :original_question, :prompt, :options, :kind, :answers,
-         :resume_state, 1, :now, :expire_time)
+         :resume_state, {HitlState.PENDING}, :now, :expire_time)
     RETURNING {HITL_TASK}""")
 
 
@@ -135,9 +137,9 @@ async def set_state(connection: Connection, *, user_id: str, task_id: str, state
     return to_hitl_task(row)
 
 
-_ANSWER = Statement("""
+_ANSWER = Statement(f"""
     UPDATE hitl_tasks AS t
-    SET state = 3, resolve_time = :now, answered_by_run_id = r.run_id, answer = m.content
+    SET state = {HitlState.ANSWERED}, resolve_time = :now, answered_by_run_id = r.run_id, answer = m.content
     FROM runs AS r
     JOIN messages AS m
         ON m.user_id = r.user_id AND m.session_id = r.session_id AND m.position = r.human_position

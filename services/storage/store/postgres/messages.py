@@ -1,5 +1,6 @@
 """Reading and adding a session's messages."""
 
+import asyncio
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -91,9 +92,53 @@ async def read_context(
     return messages, len(messages) < min(max_messages, before - 1)
 
 
+_STEP = 1_000
+
+
+def _far_load(*, include_traces: bool) -> str:
+    """As `_page`, of however many messages: lengths are added up a step at a time, and texts read once they fit.
+
+    Positions are 1, 2, 3 … as many as the session has messages.
+    """
+    size = MESSAGE_WITH_TRACE_BYTES if include_traces else MESSAGE_BYTES
+    step = f"""
+        FROM messages AS m
+        WHERE m.user_id = :user_id AND m.session_id = :session_id
+            AND m.position > r.after - {_STEP} AND m.position <= r.after"""
+    return f"""
+        WITH RECURSIVE reach AS (
+            SELECT s.message_count AS newest, CAST(s.message_count AS bigint) AS after, CAST(0 AS bigint) AS bytes
+            FROM sessions AS s WHERE s.user_id = :user_id AND s.session_id = :session_id
+            UNION ALL
+            SELECT r.newest, r.after - {_STEP}, r.bytes + step.bytes
+            FROM reach AS r CROSS JOIN LATERAL (SELECT coalesce(sum({size}), 0) AS bytes {step}) AS step
+            WHERE r.after > greatest(0, r.newest - :max_rows) AND r.bytes + step.bytes <= :max_bytes
+        ), first AS (
+            SELECT greatest(r.newest - :max_rows + 1, least(r.newest, coalesce((
+                SELECT min(e.position)
+                FROM (
+                    SELECT m.position, r.bytes + sum({size}) OVER (ORDER BY m.position DESC) AS bytes {step}
+                ) AS e
+                WHERE e.bytes <= :max_bytes
+            ), r.after + 1))) AS position
+            FROM reach AS r ORDER BY r.after LIMIT 1
+        )
+        SELECT {SESSION_WITHOUT_TEXTS}, {MESSAGE if include_traces else MESSAGE_WITHOUT_TRACE},
+            CASE WHEN coalesce(m.position = s.message_count, true) THEN s.note END AS note,
+            CASE WHEN coalesce(m.position = s.message_count, true) THEN s.metadata END AS metadata
+        FROM sessions AS s
+        LEFT JOIN messages AS m
+            ON m.user_id = s.user_id AND m.session_id = s.session_id
+            AND m.position >= (SELECT first.position FROM first) AND m.position <= s.message_count
+        WHERE s.user_id = :user_id AND s.session_id = :session_id
+        ORDER BY m.position"""
+
+
 @cache
-def _load_statement(*, include_traces: bool) -> Statement:
+def _load_statement(*, include_traces: bool, is_far: bool) -> Statement:
     # The note and the metadata may be large: they come once, with the newest message, which is the last row.
+    if is_far:
+        return Statement(_far_load(include_traces=include_traces))
     return Statement(f"""
         SELECT {SESSION_WITHOUT_TEXTS}, {MESSAGE_NAMES},
             CASE WHEN coalesce(m.nth, 1) = 1 THEN s.note END AS note,
@@ -104,24 +149,33 @@ def _load_statement(*, include_traces: bool) -> Statement:
         ORDER BY m.position""")
 
 
+_READ_AT_ONCE = 1_000
+
+
 async def load_session(
     database: Database, user_id: str, session_id: str, *, max_messages: int, include_traces: bool, max_bytes: int
 ) -> LoadedSession:
     # More messages than this can never fit: a history is not read through to find that out.
     most = max(1, max_bytes // MESSAGE_OVERHEAD_BYTES)
+    max_rows = min(max_messages, most) if max_messages else most
     rows = await database.rows(
-        _load_statement(include_traces=include_traces),
+        _load_statement(include_traces=include_traces, is_far=max_rows > _STEP),
         {
             "user_id": user_id,
             "session_id": session_id,
-            "max_rows": min(max_messages, most) if max_messages else most,
+            "max_rows": max_rows,
             "max_bytes": max_bytes,
         },
     )
     if not rows:
         raise SessionNotFound(session_id)
     session = to_session(rows[-1])
-    messages = _messages_of(rows)
+    messages: list[Message] = []
+    for start in range(0, len(rows), _READ_AT_ONCE):
+        messages += _messages_of(rows[start : start + _READ_AT_ONCE])
+        if start:
+            # A hundred thousand take most of a second, in which nobody else would be served.
+            await asyncio.sleep(0)
     return LoadedSession(session=session, messages=messages, truncated=len(messages) < session.message_count)
 
 
@@ -194,4 +248,4 @@ async def find_message(connection: Connection, *, user_id: str, session_id: str,
 
 def _messages_of(rows: Sequence[Row]) -> tuple[Message, ...]:
     """An outer join's messages: a session without any comes as one row of nulls."""
-    return tuple(to_message(row) for row in rows if row.position is not None)
+    return tuple(to_message(row) for row in rows if row["position"] is not None)

@@ -5,6 +5,7 @@ order of arrival either way. Places are taken and looked at under the session's 
 tells when that is worth while.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -17,6 +18,7 @@ from services.storage.store.postgres.rows import LOST_PLACE, RUN, to_run
 from services.storage.store.postgres.session_lock import LockedSession
 
 _ASKED_AGAIN_AFTER = "interval '3 seconds'"
+_KEEPS_PLACE = f"r.status = 1 AND NOT ({LOST_PLACE})"
 
 
 class ChangedMeanwhile(Exception):
@@ -131,7 +133,7 @@ async def take_place(
 
 _ASK = Statement(f"""
     UPDATE runs AS r SET queue_asked_time = clock_timestamp()
-    WHERE r.user_id = :user_id AND r.run_id = :run_id AND r.status = 1
+    WHERE r.user_id = :user_id AND r.run_id = :run_id AND {_KEEPS_PLACE}
     RETURNING {RUN}""")
 
 
@@ -158,41 +160,56 @@ async def give_place_up(database: Database, *, user_id: str, run_id: str) -> Non
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlook:
-    """What is before a place: those ahead of it, and the run under way, "" where there is none."""
+    """What is before a place: others that wait, and the run under way, "" where there is none."""
 
-    ahead: int
+    is_next: bool
     active_run_id: str
     active_expired: bool
 
     @property
     def is_free(self) -> bool:
         """Whether the turn has come; or there is a dead run, which anyone may end."""
-        return self.active_expired or (self.ahead == 0 and not self.active_run_id)
+        return self.active_expired or (self.is_next and not self.active_run_id)
 
 
+_AHEAD = f"""
+    FROM runs AS r
+    WHERE r.user_id = p.user_id AND r.session_id = p.session_id AND {_KEEPS_PLACE}
+        AND r.queue_place < p.queue_place"""
+
+# Those ahead are not counted: all who wait look again and again.
 _LOOK = Statement(f"""
     SELECT s.active_run_id, (
             SELECT a.lease_expire_time <= statement_timestamp() FROM runs AS a
             WHERE a.user_id = s.user_id AND a.run_id = s.active_run_id
         ) AS active_expired,
-        p.queue_asked_time <= statement_timestamp() - {_ASKED_AGAIN_AFTER} AS is_to_be_asked, (
-            SELECT count(*) FROM runs AS r
-            WHERE r.user_id = p.user_id AND r.session_id = p.session_id AND r.status = 1
-                AND r.queue_place < p.queue_place AND NOT ({LOST_PLACE})
-        ) AS ahead
+        p.queue_asked_time <= statement_timestamp() - {_ASKED_AGAIN_AFTER} AS is_to_be_asked,
+        NOT EXISTS (SELECT {_AHEAD}) AS is_next
+    FROM (SELECT r.* FROM runs AS r WHERE r.user_id = :user_id AND r.run_id = :run_id AND {_KEEPS_PLACE}) AS p
+    JOIN sessions AS s ON s.user_id = p.user_id AND s.session_id = p.session_id""")
+
+
+async def look_ahead(database: Database, *, user_id: str, run_id: str) -> Outlook | None:
+    """None where the place is gone or lost: its run may have begun or ended. Keeps it otherwise."""
+    names = {"user_id": user_id, "run_id": run_id}
+    for row in await database.rows(_LOOK, names):
+        if row.is_to_be_asked:
+            await ask_for_place(database, **names)
+        return Outlook(is_next=row.is_next, active_run_id=row.active_run_id, active_expired=bool(row.active_expired))
+    return None
+
+
+_COUNT_AHEAD = Statement(f"""
+    SELECT (SELECT count(*) {_AHEAD}) + CAST(s.active_run_id <> '' AS integer) AS ahead
     FROM runs AS p
     JOIN sessions AS s ON s.user_id = p.user_id AND s.session_id = p.session_id
     WHERE p.user_id = :user_id AND p.run_id = :run_id AND p.status = 1""")
 
 
-async def look_ahead(database: Database, *, user_id: str, run_id: str) -> Outlook | None:
-    """None where the place is gone: its run has begun or ended, or the session is no more. Keeps it otherwise."""
-    names = {"user_id": user_id, "run_id": run_id}
-    for row in await database.rows(_LOOK, names):
-        if row.is_to_be_asked:
-            await ask_for_place(database, **names)
-        return Outlook(ahead=row.ahead, active_run_id=row.active_run_id, active_expired=bool(row.active_expired))
-    return None
+async def count_ahead(database: Database, *, user_id: str, run_id: str) -> int:
+    """How many come before it, the run under way included; 0 where the place is gone."""
+    rows = await database.rows(_COUNT_AHEAD, {"user_id": user_id, "run_id": run_id})
+    return int(rows[0].ahead) if rows else 0
 
 
 _CANCEL = Statement(f"""
@@ -216,5 +233,7 @@ async def cancel_queued(connection: Connection, *, user_id: str, session_id: str
         return None
     if row.request_key is not None:
         record = RequestRecord(user_id=user_id, request_key=row.request_key, request_hash=row.request_hash)
-        await record.claim(connection, session_id=session_id, result={"run_id": run_id})
+        # It may have taken effect elsewhere, with another body, at the moment when it took its place here.
+        with suppress(RequestIdReused):
+            await record.claim(connection, session_id=session_id, result={"run_id": run_id})
     return to_run(row)

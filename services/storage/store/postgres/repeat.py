@@ -21,16 +21,7 @@ async def begun_before(connection: Connection, request: BeginRun, *, run_id: str
         raise SessionDeleted(request.session_id)
     is_holder = bool(request.holder_id) and request.holder_id == run.holder_id and run.status == RunStatus.RUNNING
     if not is_holder:
-        return BegunRun(
-            run=to_run(run),
-            session=session,
-            already_begun=True,
-            is_holder=False,
-            fencing_token=0,
-            context=(),
-            context_truncated=False,
-            claimed_task=None,
-        )
+        return BegunRun.without_hold(to_run(run), session, already_begun=True)
     claimed = None
     if run.answered_task_id:
         claimed = await find_task(connection, user_id=request.user_id, task_id=run.answered_task_id)

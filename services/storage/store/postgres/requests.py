@@ -13,25 +13,36 @@ from typing import Any
 from services.storage.errors import Contention, RequestIdReused, SessionDeleted
 from services.storage.models import Session
 from services.storage.store.postgres.database import Connection, Database, Row, Statement
-from services.storage.store.postgres.rows import to_json
+from services.storage.store.postgres.rows import LOST_PLACE, to_json
 
 HASH_KEY = Statement("SELECT key FROM hash_keys WHERE purpose = 'request_id'")
 
-_CLAIM = Statement("""
+# A request whose run waits for its turn has taken effect as well, as long as the place is kept.
+_PLACE = f"""
+    FROM runs AS r
+    WHERE r.user_id = :user_id AND r.request_key = :request_key AND r.status = 1 AND NOT ({LOST_PLACE})"""
+
+_CLAIM = Statement(f"""
     INSERT INTO requests AS q (user_id, request_key, request_hash, session_id, result, create_time)
-    VALUES (:user_id, :request_key, :request_hash, :session_id, :result, statement_timestamp())
+    SELECT :user_id, CAST(:request_key AS bytea), CAST(:request_hash AS bytea), CAST(:session_id AS text),
+        CAST(:result AS jsonb), statement_timestamp()
+    WHERE NOT EXISTS (SELECT {_PLACE})
     ON CONFLICT (user_id, request_key) DO UPDATE
         SET request_hash = EXCLUDED.request_hash, session_id = EXCLUDED.session_id, result = EXCLUDED.result,
             create_time = EXCLUDED.create_time
         WHERE q.create_time <= statement_timestamp() - interval '1 day'
     RETURNING 1""")
 
-_FIND = Statement("SELECT request_hash, result FROM requests WHERE user_id = :user_id AND request_key = :request_key")
-
-_FIND_CURRENT = Statement("""
+_RECORD = """
     SELECT request_hash, result FROM requests
     WHERE user_id = :user_id AND request_key = :request_key
-        AND create_time > statement_timestamp() - interval '1 day'""")
+        AND create_time > statement_timestamp() - interval '1 day'"""
+
+_FIND_RECORD = Statement(_RECORD)
+_FIND = Statement(f"""
+    {_RECORD}
+    UNION ALL
+    SELECT r.request_hash, jsonb_build_object('run_id', r.run_id) {_PLACE}""")
 
 _OF_A_SESSION = "jsonb_build_object('uid', s.uid)"
 
@@ -114,7 +125,7 @@ class RequestRecord:
 
     async def find(self, connection: Connection) -> dict[str, Any] | None:
         """The first result, of a request that has taken effect; waits for nobody."""
-        first = await connection.row(_FIND_CURRENT, {"user_id": self.user_id, "request_key": self.request_key})
+        first = await connection.row(_FIND_RECORD, {"user_id": self.user_id, "request_key": self.request_key})
         return None if first is None else self._first_result(first)
 
     async def claim(

@@ -14,6 +14,7 @@ from services.storage.store.postgres.deletion import delete_sessions
 
 BATCH_ROWS = 1_000
 _MORE_OF_A_USER = 100
+_BATCH_S = 0.5
 
 # A session that a message waits for is in use, too.
 _UNUSED = f"""
@@ -50,11 +51,11 @@ class _Deleted:
 async def delete_expired_sessions(database: Database, *, ttl: timedelta | None, events: RunEventLog) -> int:
     """A user's in each transaction; `ttl` is that of a session without a time of its own.
 
-    A session goes whole: one that is larger than a batch, alone.
+    A session goes whole: one that is larger than a batch, alone. A batch ends early where it takes long.
     """
-    count, room = 0, BATCH_ROWS
+    count, room, until = 0, BATCH_ROWS, time.monotonic() + _BATCH_S
     for first in (_FIRST_EXPIRED,) if ttl is None else (_FIRST_EXPIRED, _FIRST_AGED):
-        while True:
+        while not count or time.monotonic() < until:
             work = partial(_delete_of_one_user, first=first, ttl=ttl, room=room, is_first=not count)
             deleted = await database.transaction(work)
             if deleted is None:
@@ -112,7 +113,7 @@ _OLD_RUNS = Statement(f"""
     FROM old AS o ORDER BY o.finish_time DESC, o.user_id DESC, o.run_id DESC LIMIT 1""")
 
 _BEFORE_ALL = {"after_time": datetime(1, 1, 2, tzinfo=UTC), "user_id": "", "run_id": ""}
-_FROM_THE_START_AFTER_S = 86_400.0
+_FROM_THE_START_AFTER = timedelta(days=1)
 _MOST_LOOKED_AT = 10
 
 
@@ -120,22 +121,24 @@ class OldRuns:
     """Walks through the runs that ended more than `ttl` ago, and deletes all but each session's last.
 
     Every session that is no longer used leaves one there for good. So the walk goes on from where it was, and
-    once a day from the start, for those that were their session's last when it came by.
+    from the start once it has come to the end and `again_after` is over, for those that were their session's
+    last when it came by.
     """
 
-    def __init__(self, database: Database, *, ttl: timedelta):
+    def __init__(self, database: Database, *, ttl: timedelta, again_after: timedelta = _FROM_THE_START_AFTER):
         self._database = database
         self._ttl = ttl
+        self._again_after_s = again_after.total_seconds()
         self._after: Mapping[str, Any] = _BEFORE_ALL
-        self._until = time.monotonic() + _FROM_THE_START_AFTER_S
+        self._began = time.monotonic()
 
     async def delete_batch(self) -> int:
-        if time.monotonic() > self._until:
-            self._after, self._until = _BEFORE_ALL, time.monotonic() + _FROM_THE_START_AFTER_S
         # The few that are to go may lie behind many that stay; but others wait for their turn, too.
         for _ in range(_MOST_LOOKED_AT):
             rows = await self._database.rows(_OLD_RUNS, {"ttl": self._ttl, **self._after})
             if not rows:
+                if time.monotonic() >= self._began + self._again_after_s:
+                    self._after, self._began = _BEFORE_ALL, time.monotonic()
                 return 0
             [last] = rows
             self._after = {"after_time": last.finish_time, "user_id": last.user_id, "run_id": last.run_id}

@@ -65,15 +65,16 @@ RUN = """
 """Of `runs AS r`."""
 
 LOST_PLACE = f"""
-    r.status = 1
+    r.status = {RunStatus.QUEUED}
     AND r.queue_asked_time <= statement_timestamp() - interval '{QUEUE_PLACE_KEPT.total_seconds()} seconds'"""
 """Of `runs AS r`: whether it has lost its place in the queue, as if it had never come."""
 
-_EXPIRED = "t.state = 1 AND t.expire_time <= statement_timestamp()"
+_EXPIRED = f"t.state = {HitlState.PENDING} AND t.expire_time <= statement_timestamp()"
 
 HITL_TASK = f"""
     t.user_id, t.task_id, t.session_id, t.run_id, t.original_question, t.prompt, t.options, t.kind, t.answers,
-    t.resume_state, CASE WHEN {_EXPIRED} THEN 4 ELSE t.state END AS state, t.create_time, t.expire_time,
+    t.resume_state, CASE WHEN {_EXPIRED} THEN {HitlState.EXPIRED} ELSE t.state END AS state, t.create_time,
+    t.expire_time,
     CASE WHEN {_EXPIRED} THEN t.expire_time ELSE t.resolve_time END AS resolve_time, t.answer, t.answered_by_run_id"""
 """Of `hitl_tasks AS t`."""
 

@@ -5,11 +5,11 @@ would leave none for the others, and the last of them would find the pool taken 
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from services.storage.errors import Contention
+from services.storage.errors import Contention, DatabaseUnavailable
 
 
 @dataclass(slots=True, eq=False)
@@ -19,15 +19,16 @@ class _Line:
 
 
 class SessionLines:
-    """`wait_s` is how long a write stands in line before it ends as CONTENTION."""
+    """`wait_s` is how long a write stands in line; `answers` tells whether the database answers at all."""
 
-    def __init__(self, *, wait_s: float):
+    def __init__(self, *, wait_s: float, answers: Callable[[], Awaitable[bool]]):
         self._wait_s = wait_s
+        self._answers = answers
         self._lines: dict[tuple[str, str], _Line] = {}
 
     @asynccontextmanager
     async def in_turn(self, user_id: str, session_id: str) -> AsyncIterator[None]:
-        """In order of arrival. Raises Contention."""
+        """In order of arrival. Raises Contention after `wait_s`, or DatabaseUnavailable where that is why."""
         name = (user_id, session_id)
         line = self._lines.setdefault(name, _Line())
         line.length += 1
@@ -51,4 +52,5 @@ class SessionLines:
             async with asyncio.timeout(self._wait_s):
                 await line.front.acquire()
         except TimeoutError:
-            raise Contention from None
+            # Whoever has the front may wait for a server that is silent, rather than be at work.
+            raise (Contention() if await self._answers() else DatabaseUnavailable()) from None

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from services.storage.errors import Contention
-from services.storage.models import HitlTask
+from services.storage.models import HitlTask, RunStatus
 from services.storage.store.postgres.database import Connection, Statement
 from services.storage.store.postgres.hitl_tasks import find_task
 from services.storage.store.postgres.ids import new_id
@@ -42,7 +42,8 @@ _LOCK = Statement(f"""
             WHERE a.user_id = s.user_id AND a.run_id = s.active_run_id
         ) END AS active_expired, (
             SELECT r.run_id FROM runs AS r
-            WHERE r.user_id = s.user_id AND r.session_id = s.session_id AND r.status = 1 AND NOT ({LOST_PLACE})
+            WHERE r.user_id = s.user_id AND r.session_id = s.session_id AND r.status = {RunStatus.QUEUED}
+                AND NOT ({LOST_PLACE})
             ORDER BY r.queue_place LIMIT 1
         ) AS first_queued
     FROM sessions AS s

@@ -17,6 +17,7 @@ from services.storage.errors import (
     HitlTaskNotFound,
     HitlTaskNotPending,
     HitlTaskPending,
+    RequestIdReused,
     RunNotFound,
     RunNotRetryable,
     SessionDeleted,
@@ -36,6 +37,7 @@ from services.storage.store.postgres.queue import (
     ChangedMeanwhile,
     Place,
     ask_for_place,
+    count_ahead,
     find_place,
     give_place_up,
     keep_place,
@@ -46,6 +48,7 @@ from services.storage.store.postgres.queue import (
 from services.storage.store.postgres.repeat import begun_before
 from services.storage.store.postgres.requests import RequestRecord
 from services.storage.store.postgres.runs import ExpiredRunFound, find_run
+from services.storage.store.postgres.session_lines import SessionLines
 from services.storage.store.postgres.session_lock import LockedSession, lock_if_there, lock_or_create
 from services.storage.store.postgres.sessions import find_session
 from services.storage.store.postgres.take_back import find_retried
@@ -55,17 +58,24 @@ _INTERRUPTING = (ConflictPolicy.INTERRUPT, ConflictPolicy.ROLLBACK)
 _INTERRUPT_PATIENCE = timedelta(seconds=10)
 # Each that fails means that another run has come to its end, or the turn of this one.
 _ATTEMPTS = 10
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 0.25
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S, _LONGEST_PAUSE_BEHIND_S = 0.05, 0.25, 1.0
+"""Between two looks; those behind others have more time."""
 
-_REFUSALS = (HitlTaskNotFound, HitlTaskNotPending, HitlTaskPending, RunNotFound, RunNotRetryable)
+_REFUSALS = (HitlTaskNotFound, HitlTaskNotPending, HitlTaskPending, RequestIdReused, RunNotFound, RunNotRetryable)
 """What a message may meet once its turn has come; it waits no more then."""
 
 
 async def begin_in_turn(
-    database: Database, log: RunEventLog, bell: Bell, request: BeginRun, *, record: RequestRecord | None
+    database: Database,
+    log: RunEventLog,
+    request: BeginRun,
+    *,
+    record: RequestRecord | None,
+    bell: Bell,
+    lines: SessionLines,
 ) -> BegunRun:
     """Begins a run by a policy that lets it wait, in a session that has a name."""
-    waiting = _Waiting(database, log, request, record)
+    waiting = _Waiting(database, log, request, record=record, lines=lines)
     with bell.listening(request.user_id, request.session_id) as rung:
         try:
             return await waiting.until_begun(rung)
@@ -90,14 +100,22 @@ class _Held:
 
 
 class _Waiting:
-    def __init__(self, database: Database, log: RunEventLog, request: BeginRun, record: RequestRecord | None):
+    def __init__(
+        self,
+        database: Database,
+        log: RunEventLog,
+        request: BeginRun,
+        *,
+        record: RequestRecord | None,
+        lines: SessionLines,
+    ):
         self.interrupts = request.conflict_policy in _INTERRUPTING
         self._database = database
         self._log = log
         self._request = request
         self._record = record
+        self._lines = lines
         self._held: _Held | None = None
-        self._ahead = 0
         self._stopping = ""
         self._grace_ends = 0.0
 
@@ -114,8 +132,9 @@ class _Waiting:
             if self.interrupts:
                 raise Contention
             # From now on it is the caller's to ask for.
-            await ask_for_place(self._database, user_id=self._request.user_id, run_id=held.run_id)
-            return replace(begun, queued_ahead=self._ahead)
+            names = {"user_id": self._request.user_id, "run_id": held.run_id}
+            await ask_for_place(self._database, **names)
+            return replace(begun, queued_ahead=await count_ahead(self._database, **names))
 
     async def give_place_up(self) -> None:
         if self._held is not None:
@@ -129,7 +148,8 @@ class _Waiting:
         )
         for _ in range(_ATTEMPTS):
             try:
-                return await self._database.transaction(work)
+                async with self._lines.in_turn(self._request.user_id, self._request.session_id):
+                    return await self._database.transaction(work)
             except ExpiredRunFound as found:
                 await end_expired(self._database, self._log, user_id=self._request.user_id, session_id=found.session_id)
             except ChangedMeanwhile:
@@ -138,22 +158,23 @@ class _Waiting:
 
     def _take_note(self, queued: BegunRun) -> _Held:
         self._held = _Held(run_id=queued.run.run_id, session_uid=queued.session.uid)
-        self._ahead = queued.queued_ahead
-        self._stopping = queued.session.active_run_id
-        # All that are met share one: whoever came later knew already that another is to follow.
-        self._grace_ends = self._grace_ends or time.monotonic() + HOLDER_GRACE.total_seconds()
+        if queued.session.active_run_id != self._stopping:
+            self._stopping = queued.session.active_run_id
+            self._grace_ends = time.monotonic() + HOLDER_GRACE.total_seconds()
         return self._held
 
     async def _is_worth_another_try(self, held: _Held, rung: asyncio.Event, *, give_up: float) -> bool:
         """True once the turn may have come, or there is something to be done for it; False as patience ends."""
-        pause = _FIRST_PAUSE_S
+        pause, longest = _FIRST_PAUSE_S, _LONGEST_PAUSE_S
         while (left := give_up - time.monotonic()) > 0:
             await _wait(rung, min(pause, left))
-            pause = min(1.5 * pause, _LONGEST_PAUSE_S)
-            outlook = await look_ahead(self._database, user_id=self._request.user_id, run_id=held.run_id)
+            pause = min(1.5 * pause, longest)
+            # However many wait for a session, they look by one connection, and in nobody's way who writes.
+            async with self._lines.in_turn(self._request.user_id, f"places in {self._request.session_id}"):
+                outlook = await look_ahead(self._database, user_id=self._request.user_id, run_id=held.run_id)
             if outlook is None or outlook.is_free:
                 return True
-            self._ahead = outlook.ahead + bool(outlook.active_run_id)
+            longest = _LONGEST_PAUSE_S if outlook.is_next else _LONGEST_PAUSE_BEHIND_S
             if not self.interrupts or not outlook.active_run_id:
                 continue
             if outlook.active_run_id != self._stopping:
@@ -225,12 +246,13 @@ async def _begin(
     place: Place | Arrival,
 ) -> BegunRun:
     run_id, waited_since = (place.run_id, place.since) if isinstance(place, Place) else (new_id(), None)
+    if waited_since is not None:
+        # Or its own place would be found as what the request has done already.
+        await leave_place(connection, user_id=request.user_id, run_id=run_id)
     if record is not None:
         known = await record.claim(connection, session_id=session.session_id, result={"run_id": run_id})
         if known is not None:
             raise ChangedMeanwhile
-    if waited_since is not None:
-        await leave_place(connection, user_id=request.user_id, run_id=run_id)
     return await begin_now(connection, request, session, run_id=run_id, waited_since=waited_since)
 
 
@@ -257,14 +279,5 @@ async def _wait_in_line(
     if interrupts and session.active_run_id:
         names = {"user_id": session.user_id, "run_id": session.active_run_id}
         await connection.execute(_ASK_TO_STOP, names)
-    return BegunRun(
-        run=run,
-        session=found,
-        already_begun=False,
-        is_holder=False,
-        fencing_token=0,
-        context=(),
-        context_truncated=False,
-        claimed_task=None,
-        queued_ahead=place.ahead + bool(session.active_run_id),
-    )
+    ahead = place.ahead + bool(session.active_run_id)
+    return BegunRun.without_hold(run, found, already_begun=False, queued_ahead=ahead)

@@ -9,6 +9,7 @@ from typing import Any
 from services.storage.store.postgres.database import Connection, Database, Row, Statement
 from services.storage.store.postgres.deletion import ROWS, delete_sessions
 from services.storage.store.postgres.requests import RequestRecord
+from services.storage.store.unbroken import UnbrokenWork
 
 _PAGE = 1_000
 
@@ -21,24 +22,42 @@ _LIST = Statement(f"""
     ORDER BY session_id LIMIT {_PAGE}""")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeletedBatch:
+    """`run_ids` are of the runs that went with the sessions."""
+
+    session_ids: Sequence[str]
+    run_ids: Sequence[str]
+
+
 async def delete_user_data(
     database: Database,
     user_id: str,
     *,
     record: RequestRecord | None,
-    forget_runs: Callable[[str, Sequence[str]], Awaitable[None]],
+    unbroken: UnbrokenWork,
+    tell: Callable[[DeletedBatch], Awaitable[None]],
 ) -> int:
-    """`forget_runs` is told of the runs of each batch once that is committed."""
+    """`tell` is called for each batch once that is committed, whatever has become of the caller."""
     began = await database.transaction(partial(_begin, record=record))
     if isinstance(began, int):
         return began
     count = 0
     async for session_ids in _batches(database, user_id, began=began):
         deletion = partial(_delete_batch, user_id=user_id, session_ids=session_ids, began=began)
-        deleted = await database.transaction(deletion)
-        await forget_runs(user_id, deleted.run_ids)
-        count += deleted.sessions
+        count += await unbroken.run(_delete_and_tell(database, deletion, tell=tell))
     return await database.transaction(partial(_end, user_id=user_id, record=record, count=count))
+
+
+async def _delete_and_tell(
+    database: Database,
+    deletion: Callable[[Connection], Awaitable[DeletedBatch]],
+    *,
+    tell: Callable[[DeletedBatch], Awaitable[None]],
+) -> int:
+    deleted = await database.transaction(deletion)
+    await tell(deleted)
+    return len(deleted.session_ids)
 
 
 async def _begin(connection: Connection, *, record: RequestRecord | None) -> datetime | int:
@@ -68,12 +87,6 @@ async def _batches(database: Database, user_id: str, *, began: datetime) -> Asyn
         yield batch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Deleted:
-    sessions: int
-    run_ids: Sequence[str]
-
-
 # In order, so that two such calls do not wait for each other.
 _LOCK = Statement("""
     SELECT session_id, message_count FROM sessions
@@ -83,14 +96,14 @@ _LOCK = Statement("""
 
 async def _delete_batch(
     connection: Connection, *, user_id: str, session_ids: Sequence[str], began: datetime
-) -> _Deleted:
+) -> DeletedBatch:
     locked: Sequence[Row] = await connection.rows(
         _LOCK, {"user_id": user_id, "session_ids": session_ids, "began": began}
     )
     if not locked:
-        return _Deleted(sessions=0, run_ids=())
+        return DeletedBatch(session_ids=(), run_ids=())
     run_ids = await delete_sessions(connection, user_id=user_id, sessions=locked)
-    return _Deleted(sessions=len(locked), run_ids=run_ids)
+    return DeletedBatch(session_ids=[session.session_id for session in locked], run_ids=run_ids)
 
 
 _LOCK_COUNTERS = Statement("SELECT 1 FROM user_changes WHERE user_id = :user_id ORDER BY bucket FOR UPDATE")
